@@ -1,4 +1,5 @@
-"""Which of our files a reader walks through: `python -m tests.walks key -v`, or psgd, mem_sgd, dsgd, grid, report.
+"""Which of our files a reader walks through: `python -m tests.walks key -v`, or psgd, mem_sgd, dsgd, grid, report,
+plan, plan_choco, reproduce, language.
 
 A file is on a walk if one of its functions is called; what runs because a module is imported does not count.
 """
@@ -23,6 +24,9 @@ METHODS = {
     "mem_sgd": ("method=mem_sgd", "compressor=top_k"),
     "dsgd": ("method=dsgd", "topology=one_peer_exponential"),
 }
+POLICY = ("model=gpt3-175b", "cluster=a100_selene", "gpus=1024", "tensor=8", "pipeline=16", "recompute=full")
+CHOCO = ("method=choco", "compressor=top_k", "compressor.ratio=0.01", "topology=ring")
+SPLIT = ("task=language", "model=llama_1m", "mesh.tensor=2", "mesh.pipeline=2", "mesh.shard=2", "zero=1")
 GRID = """
 base: {task: digits, workers: 4, task.batch: 8, steps: 8, evaluate_every: 2}
 seeds: [0, 1]
@@ -122,9 +126,26 @@ def report(folder: Path) -> dict[str, set[str]]:
     return command("report", str(folder / "store"))
 
 
+def plan(folder: Path, words: tuple[str, ...] = ()) -> dict[str, set[str]]:
+    """What a step will take, before anything runs."""
+    return command("plan", *POLICY, *words)
+
+
+def reproduce(folder: Path) -> dict[str, set[str]]:
+    """From a published table to the cells that it would run."""
+    return command("reproduce", "ef21_rate", "--dry-run")
+
+
+def language(folder: Path) -> dict[str, set[str]]:
+    """The steps of a language model that eight ranks share, which are played one rank after the other here."""
+    (folder / "text.txt").write_text("To be, or not to be, that is the question.\n" * 3000)
+    return command("plan", "--run", *SPLIT, "micro_batches=4", "steps=4", f"task.data={folder / 'text.txt'}")
+
+
 WALKS: dict[str, Callable[[Path], dict[str, set[str]]]] = {
     **{method: partial(step, method) for method in METHODS},
-    **{"key": key, "grid": grid, "report": report},
+    **{"key": key, "grid": grid, "report": report, "plan": plan, "plan_choco": partial(plan, words=CHOCO)},
+    **{"reproduce": reproduce, "language": language},
 }
 
 

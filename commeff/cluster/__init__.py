@@ -1,6 +1,6 @@
 """Clusters described, and seconds from messages. Modelled, never measured.
 
-`hardware`, `cluster` and `description` say what there is: links, GPUs, nodes, from YAML files; `network` how nodes are
+`hardware` and `cluster` say what there is: links, GPUs, nodes, from YAML files; `network` how nodes are
 wired. `groups` says where workers sit, `collectives` what their collectives and exchanges cost: the one price of a
 message. `simulation` puts every message on its links: the law that the formulas obey, and the price of gossip over any
 graph. `billing` prices operations of a ledger or a profile, `modelled` a whole run; `progress` lets workers wait for
@@ -11,8 +11,7 @@ whom they hear from.
 Cluster(name='h100_400g', gpus=64, gpu=GPU(name='H100-SXM5-80GB', ...
 """
 
-from commeff.cluster.cluster import Cluster
-from commeff.cluster.description import names
+from commeff.cluster.cluster import Cluster, names
 from commeff.cluster.hardware import GPU, PRECISIONS, Link
 from commeff.cluster.network import Crossbar, FatTree, Network, Rails, Traffic
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from commeff import require
@@ -103,7 +102,6 @@ class Recorded:
         return matrix
 
 
-@dataclass(frozen=True)
 class Billing:
     """Seconds of single operations.
 
@@ -121,30 +119,27 @@ class Billing:
     0.0131
     """
 
-    cluster: Cluster
-    workers: int
-    collective: str = "auto"
-    shards: int = 1
-    members: tuple[int, ...] | None = None
-    groups: Groups = field(init=False, repr=False, compare=False)
-    cache: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-
-    def __post_init__(self) -> None:
-        members = self.members
-        groups = Groups.first(self.cluster, self.workers) if members is None else Groups.of(self.cluster, members)
-        object.__setattr__(self, "groups", groups)
-        collectives.all_reduce(self.groups, 0.0, self.collective)
-        collectives.to_server(self.groups, 0.0, self.shards)
+    def __init__(
+        self,
+        cluster: Cluster,
+        workers: int,
+        collective: str = "auto",
+        shards: int = 1,
+        members: tuple[int, ...] | None = None,
+    ) -> None:
+        self._cluster, self._collective, self._shards = cluster, collective, shards
+        self._groups = Groups.first(cluster, workers) if members is None else Groups.of(cluster, members)
+        self._prices: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = {}
+        collectives.all_reduce(self._groups, 0.0, collective)
+        collectives.to_server(self._groups, 0.0, shards)
 
     def seconds(self, operation: Operation) -> float:
         """One operation: its rounds one after the other. Equal ones are priced once."""
         matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
         key = (*own, operation.rounds, operation.shards, id(matrix))
-        if key not in self.cache:
-            self.cache[key] = self._price(operation), matrix
-        return self.cache[key][0]
+        if key not in self._prices:
+            self._prices[key] = self._price(operation), matrix
+        return self._prices[key][0]
 
     def _price(self, operation: Operation) -> float:
         kind, rounds = operation.kind, operation.rounds
@@ -154,9 +149,9 @@ class Billing:
         size = message_bytes(operation)
         if kind == "mix":
             assert operation.matrix is not None
-            return rounds * simulation.gossip(self.cluster, operation.matrix, size)
-        shards = max(self.shards, operation.shards)
-        return rounds * float(collective_seconds(kind, self.groups, size, self.collective, shards, operation.shards))
+            return rounds * simulation.gossip(self._cluster, operation.matrix, size)
+        shards = max(self._shards, operation.shards)
+        return rounds * float(collective_seconds(kind, self._groups, size, self._collective, shards, operation.shards))
 
 
 def message_bytes(operation: Operation) -> float:

@@ -1,4 +1,6 @@
-"""A cluster: equal nodes of GPUs and network cards, wired by a network. Pure data; `collectives` says what it costs."""
+"""A cluster: equal nodes of GPUs and network cards, wired by a network; and the YAML files that describe one, shipped
+ones and a user's own. Pure data; `collectives` says what it costs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
-from commeff.cluster import description
-from commeff.cluster.hardware import GPU, Link
-from commeff.cluster.network import Crossbar, Network, Ports
+from commeff.cluster.hardware import GPU, Link, read_gpu, read_link, section
+from commeff.cluster.network import Crossbar, Network, Ports, read_network
+from commeff.files import regular
+from commeff.require import did_you_mean
 
 MOST = 10**8  # GPUs, or NICs of a node: what 64-bit numbers of links and messages allow
+LARGEST = 1 << 20  # signs of a file that are read
+SHIPPED = Path(__file__).parent / "named"
 
 
 @dataclass(frozen=True)
@@ -66,38 +72,60 @@ class Cluster:
 
     @classmethod
     def named(cls, name: str, gpus: int | None = None) -> Cluster:
-        """One of the shipped descriptions (`commeff.cluster.names()`), with as many GPUs as wanted."""
-        return cls(**description.named(name, gpus))
+        """One of the shipped descriptions (`commeff.cluster.names()`), with as many GPUs as wanted.
+
+        >>> Cluster.named("a100_selen")
+        Traceback (most recent call last):
+        ValueError: there is no cluster 'a100_selen'; did you mean a100_selene? There are a100_4nic a100_selene
+        ethernet_100g ethernet_100m ethernet_10g ethernet_1g h100_400g h200_400g v100_25g, and files of your own
+        """
+        if name not in names():
+            near = did_you_mean(name, names()) or "."
+            raise ValueError(f"there is no cluster {name!r}{near} There are {' '.join(names())}, and files of your own")
+        return cls.parse(read(SHIPPED / f"{name}.yaml"), name, gpus)
 
     @classmethod
     def load(cls, path: str | Path, gpus: int | None = None) -> Cluster:
         """A description of your own: a YAML file like the shipped ones, with as many GPUs as wanted."""
         path = Path(path)
         try:
-            return cls.parse(description.read(path), path.stem, gpus)
+            return cls.parse(read(path), path.stem, gpus)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
     @classmethod
     def parse(cls, content: Any, name: str, gpus: int | None = None) -> Cluster:
         """A cluster from what a YAML file holds; its name is `name` unless the file gives one."""
-        return cls(**description.fields(content, name, gpus))
+        allowed = ("name", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
+        keys = section("the description", content, allowed, ("gpu", "inter"))
+        inter = read_link("inter", keys["inter"])
+        per_node = keys.get("per_node", 1)
+        if "intra" not in keys and type(per_node) is int and per_node > 1:
+            raise ValueError(f"the key intra is missing; nodes of {per_node} GPUs need the link between two of them")
+        return cls(
+            name=str(keys.get("name", name)),
+            gpus=keys.get("gpus", per_node) if gpus is None else gpus,
+            gpu=read_gpu("gpu", keys["gpu"]),
+            per_node=per_node,
+            intra=read_link("intra", keys["intra"]) if "intra" in keys else inter,
+            inter=inter,
+            nics=keys.get("nics", 1),
+            network=read_network("network", keys.get("network", {"kind": "crossbar"})),
+        )
 
     def save(self, path: str | Path) -> None:
         """Write a YAML file that `load` reads, in SI units; a measured profile is kept so."""
-        description.write(
-            path,
-            {
-                "name": self.name,
-                "gpus": self.gpus,
-                "per_node": self.per_node,
-                "nics": self.nics,
-                "gpu": self.gpu.description(),
-                "intra": asdict(self.intra),
-                "inter": asdict(self.inter),
-                "network": self.network.description(),
-            },
-        )
+        content = {
+            "name": self.name,
+            "gpus": self.gpus,
+            "per_node": self.per_node,
+            "nics": self.nics,
+            "gpu": self.gpu.description(),
+            "intra": asdict(self.intra),
+            "inter": asdict(self.inter),
+            "network": self.network.description(),
+        }
+        Path(path).write_text(yaml.safe_dump(content, sort_keys=False))
 
     def with_gpus(self, gpus: int) -> Cluster:
         """The same hardware, more or fewer nodes of it."""
@@ -145,3 +173,26 @@ class Cluster:
                 f"give gpus={max(1, count)} or more"
             )
         return np.arange(count)
+
+
+def names() -> list[str]:
+    """The clusters that ship.
+
+    >>> "a100_selene" in names()
+    True
+    """
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def read(path: Path) -> Any:
+    """What a YAML file holds."""
+    try:
+        with open(path, encoding="utf-8", opener=regular) as file:
+            return yaml.safe_load(file.read(LARGEST))
+    except OSError as error:
+        raise ValueError(f"{error.strerror}; give a YAML file, or one of {' '.join(names())}") from None
+    except RecursionError:
+        raise ValueError("nested too deeply; a cluster takes three levels") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"not YAML{'' if mark is None else f', in line {mark.line + 1}'}") from None

@@ -23,7 +23,7 @@ halving_doubling  14.724 ms
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from commeff.cluster.groups import Groups, Numbers
 from commeff.cluster.hardware import Link
 
 Bytes = Numbers | float
-Lines = tuple[tuple[Numbers, Numbers], ...]
+Lines = Sequence[tuple[Bytes, Numbers]]
 
 
 class Moves(NamedTuple):
@@ -56,37 +56,31 @@ class Moves(NamedTuple):
     order: str = "after"
 
 
-def seconds(groups: Groups, size: Bytes, moves: Moves) -> Numbers:
-    """What the moves of an operation on S bytes take; where nothing moves, nothing."""
-    if not (groups.intra.burst or groups.inter.burst):
-        return longest(size, lines(groups, moves))
-    inside, outside = transfer(groups.intra, size * moves.bytes), transfer(groups.inter, size * moves.outer_bytes)
-    first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
-    if moves.order == "pipelined":
-        return np.asarray(first + second + np.maximum(inside, outside))
-    inside, outside = inside + first, outside + second
-    return np.asarray(inside + outside if moves.order == "after" else np.maximum(inside, outside))
-
-
-def transfer(link: Link, size: Bytes, rounds: Bytes = 0.0) -> Numbers:
-    """`Link.seconds` of many sizes, which go in so many rounds; without rounds only what the bytes take."""
-    return np.asarray(rounds * link.latency + np.maximum(0.0, size - link.burst) / link.rate)
-
-
 def lines(groups: Groups, moves: Moves) -> Lines:
-    """The same without bursts: seconds, and seconds for each byte, of lines of which the highest holds."""
-    inside, outside = moves.bytes / groups.intra.rate, moves.outer_bytes / groups.inter.rate
+    """What the moves of an operation take, as seconds, and seconds for each byte, of lines of which the highest holds.
+
+    A link without a burst has one line, and one with a burst two: until it is over nothing but latencies is felt.
+    """
+    inside, outside = burst_lines(groups.intra, moves.bytes), burst_lines(groups.inter, moves.outer_bytes)
     first, second = moves.rounds * groups.intra.latency, moves.outer_rounds * groups.inter.latency
     if not groups.any_crosses:
-        return ((first, inside),)
-    if moves.order == "at once":
-        return (first, inside), (second, outside)
-    return ((first + second, inside + outside if moves.order == "after" else np.maximum(inside, outside)),)
+        return [(first + saved, slope) for saved, slope in inside]
+    if moves.order == "after":
+        return [(first + second + a + b, slope + other) for a, slope in inside for b, other in outside]
+    if moves.order == "pipelined":
+        return [(first + second + saved, slope) for saved, slope in (*inside, *outside)]
+    return [(first + saved, slope) for saved, slope in inside] + [(second + saved, slope) for saved, slope in outside]
+
+
+def burst_lines(link: Link, moved: Numbers) -> Lines:
+    """max(0, S - burst) / rate, for bytes through a link for each of the S bytes, as lines."""
+    line = (-link.burst / link.rate, moved / link.rate)
+    return [line, (0.0, 0.0 * moved)] if link.burst else [line]
 
 
 def longest(size: Bytes, of: Lines) -> Numbers:
     """The highest of some lines."""
-    return reduce(np.maximum, (fixed + size * slope for fixed, slope in of))
+    return np.asarray(reduce(np.maximum, (fixed + size * slope for fixed, slope in of)))
 
 
 def ring(groups: Groups, ways: int = 2) -> Moves:
@@ -235,7 +229,7 @@ def to_server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers
     received = np.ceil(groups.crowd * k / n) * (n - g)
     sent = groups.crowd * (k - np.floor(k / groups.nodes))
     outside = groups.crossing * np.maximum(received, sent) / k
-    return seconds(groups, size, Moves(1.0 * (g > 1), (g - 1) / k, 1.0 * groups.crossing, outside, "at once"))
+    return longest(size, lines(groups, Moves(1.0 * (g > 1), (g - 1) / k, 1.0 * groups.crossing, outside, "at once")))
 
 
 def server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers:
@@ -259,7 +253,7 @@ def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Number
     """
     others, far = np.minimum(degree, groups.size - 1), groups.crossing
     outside = far * others * (groups.crowd * groups.oversubscription)
-    return seconds(groups, size, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside))
+    return longest(size, lines(groups, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside)))
 
 
 def point_to_point(groups: Groups, size: Bytes) -> Numbers:
@@ -291,9 +285,7 @@ def cheapest(kinds: Mapping[str, Callable[[Groups], Moves]], groups: Groups, siz
 
 
 def price(groups: Groups, size: Bytes, kind: Callable[[Groups], Moves]) -> Numbers:
-    """`seconds` of a kind of operation, whose moves and lines are worked out once for each `Groups`."""
-    if groups.intra.burst or groups.inter.burst:
-        return seconds(groups, size, kind(groups))
+    """Seconds of a kind of operation, whose lines are worked out once for each `Groups`."""
     if kind not in groups.cache:
         groups.cache[kind] = lines(groups, kind(groups))
     return longest(size, groups.cache[kind])

@@ -11,7 +11,7 @@ Those who come at one instant are one event. Both are pure functions of their ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -57,51 +57,6 @@ class InStep:
         return (Instant(step, float(self._seconds[step])),)
 
 
-class Gathering:
-    """Who of n workers goes on, as they come to the ends of their steps: a function of the order in which they come.
-
-    Attributes
-    ----------
-    counts : list of int
-        The steps that each worker has ended and gone on from.
-    there : set of int
-        Who has come to an exchange and waits there.
-    exchanges : int
-        Those that there have been.
-
-    Examples
-    --------
-    >>> pairs = Gathering(3, WaitsFor(quorum=2 / 3))
-    >>> pairs.come([2]), pairs.come([0]), pairs.counts
-    (set(), {0, 2}, [1, 0, 1])
-    """
-
-    def __init__(self, n: int, waits_for: WaitsFor) -> None:
-        self._period, self._needed = waits_for.period, waits_for.needed(n)
-        self.counts, self.there, self.exchanges = [0] * n, set[int](), 0
-
-    def meets(self, worker: int) -> bool:
-        """Whether the step that a worker is in ends with an exchange."""
-        return (self.counts[worker] + 1) % self._period == 0
-
-    def come(self, workers: Iterable[int], over: bool = False) -> set[int]:
-        """Who goes on when these have come to the ends of their steps; `over`: those who wait need not any longer."""
-        arrived = {*workers}
-        meeting = {worker for worker in arrived if self.meets(worker)}
-        done, self.there = arrived - meeting, self.there | meeting
-        if self.there and (over or len(self.there) >= self._needed):
-            done, self.there, self.exchanges = done | self.there, set(), self.exchanges + 1
-        for worker in done:
-            self.counts[worker] += 1
-        return done
-
-    def instant(self, number: int, seconds: float, done: Iterable[int], counts: Sequence[int]) -> Instant:
-        """The event in which these go on, who had `counts` before."""
-        finished = torch.zeros(len(counts), dtype=torch.bool)
-        finished[sorted(done)] = True
-        return Instant(number, seconds, finished, tuple(counts))
-
-
 class OutOfStep:
     """The events of an asynchronous method. A step is n gradients: those of `step` are the events that begin in it.
 
@@ -131,35 +86,39 @@ class OutOfStep:
             self._last, self._latest = self._last + 1, next(self._steps)
         return self._latest
 
-    def count(self, steps: int) -> int:
-        """How many events so many steps have."""
-        return sum(len(self.events(step)) for step in range(steps))
-
     def _by_step(self) -> Iterator[tuple[Instant, ...]]:
         n = self._speeds.n
         for _, events in groupby(self._all(), key=lambda event: sum(event.counts) // n):
             yield tuple(events)
 
     def _all(self) -> Iterator[Instant]:
-        n, grace = self._speeds.n, self._waits_for.grace
-        patience = None if grace is None else round(grace * SECOND)
-        gathering, number = Gathering(n, self._waits_for), 0
+        n, waits_for, needed = self._speeds.n, self._waits_for, self._waits_for.needed(self._speeds.n)
+        patience = None if waits_for.grace is None else round(waits_for.grace * SECOND)
+        number, counts, waiting = 0, [0] * n, set[int]()  # of steps that each has gone on from; who is at an exchange
         ends, first = {worker: self._lasts(worker, 0) for worker in range(n)}, 0  # first: since when somebody waits
         while True:
-            late = None if patience is None or not gathering.there else first + patience
+            late = None if patience is None or not waiting else first + patience
             now = min([*ends.values(), *([] if late is None else [late])])
-            come = [worker for worker, end in ends.items() if end == now]
-            first = first if gathering.there else now
-            counts = tuple(gathering.counts)
-            done = gathering.come(come, over=late is not None and now >= late)
+            first = first if waiting else now
+            come = {worker for worker, end in ends.items() if end == now}
+            meeting = {worker for worker in come if self._meets(counts[worker])}
+            done, waiting = come - meeting, waiting | meeting
+            if len(waiting) >= needed or (late is not None and now >= late):
+                done, waiting = done | waiting, set()
+            finished, before = torch.zeros(n, dtype=torch.bool), tuple(counts)
             for worker in come:
                 del ends[worker]
             for worker in sorted(done):
-                ends[worker] = now + self._lasts(worker, gathering.counts[worker])
+                counts[worker] += 1
+                finished[worker] = True
+                ends[worker] = now + self._lasts(worker, counts[worker])
             if done:
-                yield gathering.instant(number, now / SECOND, done, counts)
+                yield Instant(number, now / SECOND, finished, before)
                 number += 1
 
+    def _meets(self, count: int) -> bool:
+        """Whether the step after so many ends with an exchange."""
+        return (count + 1) % self._waits_for.period == 0
+
     def _lasts(self, worker: int, count: int) -> int:
-        exchanges = (count + 1) % self._waits_for.period == 0
-        return self._speeds.nanoseconds(worker, count) + (self._exchange if exchanges else 0)
+        return self._speeds.nanoseconds(worker, count) + (self._exchange if self._meets(count) else 0)

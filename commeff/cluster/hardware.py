@@ -1,14 +1,29 @@
-"""Hardware described: links and GPUs, in bytes, seconds and FLOP/s; no prefixes, no bits."""
+"""Hardware described: links and GPUs, in bytes, seconds and FLOP/s; and how a YAML file says them.
+
+Every key is known. A value is a bare number, or a quantity as hardware sheets write it: '200 Gb/s', '80 GiB', '5 us'.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
+from typing import Any, Literal
 
 from commeff import require
+from commeff.require import did_you_mean
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
+Kind = Literal["bytes", "bytes/s", "seconds", "FLOP/s"]
+POWERS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+TIMES = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9"}
+PATTERNS = {  # prefix, then what is counted
+    "bytes": r"(?P<prefix>[kMGTP]|[KMG]i|)(?P<unit>B)",
+    "bytes/s": r"(?P<prefix>[kMGTP]|[KMG]i|)(?P<unit>[Bb])/s",
+    "FLOP/s": r"(?P<prefix>[kMGTP]|)(?P<unit>FLOP)/s",
+}
+EXAMPLES = {"bytes": "80 GiB", "bytes/s": "200 Gb/s or 25 GB/s", "seconds": "5 us", "FLOP/s": "312 TFLOP/s"}
 
 
 @dataclass(frozen=True)
@@ -93,3 +108,95 @@ class GPU:
             "peak": dict(self.peak_flops),
             "hour_cost": self.hour_cost,
         }
+
+
+def read_link(where: str, content: Any) -> Link:
+    """A link: {bandwidth: 200 Gb/s, latency: 5 us}, and perhaps a burst and an efficiency."""
+    keys = section(where, content, ("bandwidth", "latency", "burst", "efficiency"), ("bandwidth", "latency"))
+    bandwidth = quantity(f"{where}: bandwidth", keys["bandwidth"], "bytes/s")
+    latency = quantity(f"{where}: latency", keys["latency"], "seconds")
+    burst = quantity(f"{where}: burst", keys.get("burst", 0), "bytes")
+    try:
+        return Link(bandwidth, latency, burst, keys.get("efficiency", 1.0))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def read_gpu(where: str, content: Any) -> GPU:
+    """A GPU: name, memory, memory_bandwidth, peak by precision, hour_cost."""
+    required = ("name", "memory", "memory_bandwidth", "peak")
+    keys = section(where, content, (*required, "hour_cost"), required)
+    if not isinstance(keys["peak"], Mapping):
+        raise ValueError(f"{where}: peak is {keys['peak']!r}; give FLOP/s by precision, such as {{bf16: 312 TFLOP/s}}")
+    cost = keys.get("hour_cost")
+    if isinstance(cost, str):
+        raise ValueError(f"{where}: hour_cost is {cost!r}; give a bare number of US dollars, or leave it out")
+    return GPU(
+        name=str(keys["name"]),
+        memory_bytes=quantity(f"{where}: memory", keys["memory"], "bytes"),
+        memory_bandwidth=quantity(f"{where}: memory_bandwidth", keys["memory_bandwidth"], "bytes/s"),
+        peak_flops={p: quantity(f"{where}: peak {p}", v, "FLOP/s") for p, v in keys["peak"].items()},
+        hour_cost=cost,
+    )
+
+
+def section(where: str, content: Any, known: tuple[str, ...], required: tuple[str, ...]) -> Mapping[str, Any]:
+    """The content if it is a mapping with known keys and all required ones; else refused.
+
+    >>> section("gpu", {"memori": 1}, ("memory", "name"), ())
+    Traceback (most recent call last):
+    ValueError: gpu: unknown key 'memori'; did you mean memory? Known are memory name
+    """
+    if not isinstance(content, Mapping):
+        kind, keys = type(content).__name__, " ".join(known)
+        raise ValueError(f"{where}: a {kind} is not a table of keys and values; known keys are {keys}")
+    for key in content:
+        if key not in known:
+            near = did_you_mean(str(key), known) or "."
+            raise ValueError(f"{where}: unknown key {key!r}{near} Known are {' '.join(known)}")
+    for key in required:
+        if key not in content:
+            raise ValueError(f"{where}: the key {key} is missing")
+    return content
+
+
+def quantity(what: str, value: Any, kind: Kind) -> float:
+    """A number in bytes, bytes/s, seconds or FLOP/s: bare, or with a unit. A small b is a bit, eight to the byte.
+
+    >>> quantity("bandwidth", "200 Gb/s", "bytes/s"), quantity("latency", "5 us", "seconds"), quantity("S", 15, "bytes")
+    (25000000000.0, 5e-06, 15.0)
+    >>> quantity("memory", "80 Gb", "bytes")
+    Traceback (most recent call last):
+    ValueError: memory: '80 Gb' is not a number of bytes; write it like 80 GiB, or as a bare number of bytes
+    """
+    refusal = ValueError(
+        f"{what}: {value!r} is not a number of {kind}; write it like {EXAMPLES[kind]}, or as a bare number of {kind}"
+    )
+    if isinstance(value, float):
+        return value
+    match = (
+        None
+        if isinstance(value, bool)
+        else re.fullmatch(r"\s*(?P<number>[-+.\deE]+?)\s*(?P<unit>[A-Za-z][A-Za-z/]*)?\s*", str(value))
+    )
+    factor = scale(match["unit"], kind) if match else None
+    if match is None or factor is None:
+        raise refusal
+    try:
+        return float(Decimal(match["number"]) * factor)
+    except ArithmeticError:  # no number, or one that no float can be
+        raise refusal from None
+
+
+def scale(unit: str | None, kind: Kind) -> Decimal | None:
+    """How many bytes, bytes/s, seconds or FLOP/s one `unit` is; None if it is no such unit.
+
+    >>> scale("Gb/s", "bytes/s"), scale("ms", "seconds"), scale(None, "bytes"), scale("GB", "bytes/s")
+    (Decimal('125000000'), Decimal('0.001'), Decimal('1'), None)
+    """
+    if unit is None:
+        return Decimal(1)
+    if kind == "seconds":
+        return Decimal(TIMES[unit]) if unit in TIMES else None
+    match = re.fullmatch(PATTERNS[kind], unit)
+    return None if match is None else Decimal(POWERS[match["prefix"]]) / (8 if match["unit"] == "b" else 1)

@@ -7,16 +7,19 @@ its bytes.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff.cluster.hardware import quantity, section
+from commeff.require import did_you_mean
+
 Ports = NDArray[np.int64]
 Sizes = NDArray[np.float64]
 Counts = NDArray[np.int64] | int
+KINDS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("down", "up", "hop")}
 
 
 class Traffic(NamedTuple):
@@ -24,39 +27,6 @@ class Traffic(NamedTuple):
 
     load: float
     links: int
-
-
-class Network(ABC):
-    """How the NICs of a cluster are wired."""
-
-    @property
-    @abstractmethod
-    def link_seconds(self) -> float:
-        """What each link of a path adds to the latency."""
-
-    @abstractmethod
-    def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
-        """Bytes over the busiest link and links on the longest path, when all messages are sent at once.
-
-        Parameters
-        ----------
-        sources, destinations : (messages,) ports; port p is NIC p % nics of node p // nics.
-        sizes : (messages,) bytes.
-        nics : NICs in each node.
-        """
-
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """What a YAML file says of it."""
-
-    @abstractmethod
-    def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
-        """Links on the longest path between two of the first `nodes` nodes of `nics` NICs each."""
-
-    @property
-    @abstractmethod
-    def oversubscription(self) -> float:
-        """How much slower the worst permutation of neighbours can be than the best: 1 means full bisection."""
 
 
 def busiest(links: Ports, sizes: Sizes) -> float:
@@ -69,7 +39,7 @@ def busiest(links: Ports, sizes: Sizes) -> float:
 
 
 @dataclass(frozen=True)
-class FatTree(Network):
+class FatTree:
     """Switches in levels above the ports. At the top, one for each of the prod(up) ways up, which connects everything.
 
     Routes are static, destination modulo k: on its way up a message for port d takes, at level l, the link
@@ -112,20 +82,25 @@ class FatTree(Network):
 
     @property
     def link_seconds(self) -> float:
-        """Seconds that each link adds to the latency."""
+        """What each link of a path adds to the latency."""
         return self.hop
 
     def description(self) -> dict[str, Any]:
-        """Kind, children, uplinks and hop, as in a YAML file."""
+        """What a YAML file says of it."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
 
     @property
     def oversubscription(self) -> float:
-        """The product over the levels of children per uplink, 1 where a level has uplinks to spare."""
+        """How much slower the worst permutation of neighbours can be than the best: 1 means full bisection. The product
+        over the levels of children per uplink, 1 where a level has uplinks to spare.
+        """
         return float(np.prod([max(1.0, down / up) for down, up in zip(self.down, self.up, strict=True)]))
 
     def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
-        """Two links up to the level whose switches hold all the ports.
+        """Links on the longest path between two of the first `nodes` nodes of `nics` NICs each.
+
+        They are two up to the level whose switches hold all the ports.
+
 
         >>> FatTree(down=(16, 4), up=(16, 4)).longest_path(np.array([2, 16, 17, 64, 65])).tolist()
         [2, 2, 4, 4, 6]
@@ -137,8 +112,15 @@ class FatTree(Network):
         return links
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
-        """See `Network.traffic`. Links of a level are numbered by the switch or port below them and the way taken so
-        far.
+        """Bytes over the busiest link and links on the longest path, when all messages are sent at once.
+
+        Links of a level are numbered by the switch or port below them and the way taken so far.
+
+        Parameters
+        ----------
+        sources, destinations : (messages,) ports; port p is NIC p % nics of node p // nics.
+        sizes : (messages,) bytes.
+        nics : NICs in each node.
         """
         sender, receiver, port, size = sources, destinations, destinations, sizes
         load, links, ways, way = 0.0, 0, 1, np.zeros_like(destinations)
@@ -173,7 +155,7 @@ class Crossbar(FatTree):
 
 
 @dataclass(frozen=True)
-class Rails(Network):
+class Rails:
     """NIC r of every node on a network of its own, rail r, all wired as `rail` says.
 
     A message for a GPU on another rail changes rails inside the node of its sender, over NVLink, so it travels on the
@@ -184,7 +166,7 @@ class Rails(Network):
     Traffic(load=2.0, links=2)
     """
 
-    rail: Network = Crossbar()
+    rail: FatTree = Crossbar()
 
     @property
     def link_seconds(self) -> float:
@@ -205,10 +187,38 @@ class Rails(Network):
         return self.rail.longest_path(nodes)
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
-        """See `Network.traffic`: the busiest rail."""
+        """See `FatTree.traffic`: the busiest rail."""
         rails = destinations % nics
         each = [
             self.rail.traffic(sources[rails == rail] // nics, destinations[rails == rail] // nics, sizes[rails == rail])
             for rail in range(nics)
         ]
         return Traffic(max(t.load for t in each), max(t.links for t in each))
+
+
+Network = FatTree | Rails  # how the NICs of a cluster are wired
+
+
+def read_network(where: str, content: Any) -> Network:
+    """A network: {kind: crossbar}, {kind: fat_tree, down: [16], up: [4]} or {kind: rails}, the rails being crossbars or
+    trees of their own; `hop` is what each link adds.
+    """
+    keys = section(where, content, ("kind", "down", "up", "hop"), ("kind",))
+    kind = keys["kind"]
+    if kind not in KINDS:
+        near = did_you_mean(str(kind), KINDS) or "."
+        raise ValueError(f"{where}: there is no kind {kind!r}{near} There are {' '.join(KINDS)}")
+    section(where, content, ("kind", *KINDS[kind]), ("down", "up") if kind == "fat_tree" else ())
+    hop = quantity(f"{where}: hop", keys.get("hop", 0), "seconds")
+    if kind == "crossbar":
+        return Crossbar(hop)
+    down, up = (_counts(f"{where}: {key}", keys.get(key, [])) for key in ("down", "up"))
+    tree = FatTree(down, up, hop) if down or up else Crossbar(hop)
+    return tree if kind == "fat_tree" else Rails(tree)
+
+
+def _counts(where: str, content: Any) -> tuple[int, ...]:
+    """A list of whole numbers."""
+    if not isinstance(content, list) or not all(type(item) is int for item in content):
+        raise ValueError(f"{where}: {content!r} is not a list of whole numbers, one for each level, such as [16]")
+    return tuple(content)

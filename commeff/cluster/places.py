@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff import require
-from commeff.cluster import description
-from commeff.cluster.cluster import Cluster
+from commeff.cluster.cluster import Cluster, read
 
 EFFICIENCY = 0.4  # of a GPU's peak: what training that keeps it busy reaches (published figures are 0.3 to 0.55)
 KEYS = ("cluster", "step_seconds", "efficiency")
@@ -91,7 +90,7 @@ def entries(clusters: Any, folder: Path, step_seconds: Any = None) -> list[dict[
     read_places(places)
     for entry in places:
         if _is_file(entry["cluster"]):
-            entry["described"] = description.read(Path(entry["cluster"]))
+            entry["described"] = read(Path(entry["cluster"]))
     return places
 
 

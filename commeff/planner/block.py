@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.cluster import GPU, Cluster, collectives
-from commeff.cluster.groups import Groups
+from commeff.cluster import GPU, collectives
 from commeff.planner.constants import Constants
-from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies
+from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 TILE = 128  # edge of the output tile that one multiprocessor works on
 MULTIPROCESSORS = {
@@ -70,36 +68,29 @@ class Pass:
         return self.backward + self.recomputed + self.tensor - self.tensor_forward
 
 
-def layer_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    constants : what a real machine reaches of its data sheet.
+    setting : the model, and where it is trained.
     """
-    gpu, t = cluster.gpu, policies.tensor
-    dense, dense_input, dense_weights = _products(model, policies, gpu, constants)
-    core, core_back = _attention(model, policies, gpu, constants)
-    light, light_back = _light(model, policies, gpu, constants)
-    groups = policies.splitting(cluster)
-    collectives = tensor_seconds(model, policies, groups)
-    exposed = collectives - policies.hidden(0.0) * np.minimum(collectives, dense)
-    exposed_back = collectives - policies.hidden(constants.hidden_share) * np.minimum(collectives, dense_weights)
-    kernels = TENSOR_KERNELS * (t > 1) * constants.kernel_seconds
+    constants = setting.constants
+    dense, dense_input, dense_weights = _products(policies, setting)
+    core, core_back = _attention(policies, setting)
+    light, light_back = _light(policies, setting)
+    between = tensor_seconds(policies, setting)
+    exposed = between - policies.hidden(0.0) * np.minimum(between, dense)
+    exposed_back = between - policies.hidden(constants.hidden_share) * np.minimum(between, dense_weights)
+    kernels = TENSOR_KERNELS * (policies.tensor > 1) * constants.kernel_seconds
     issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
     issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
     forward = busy(dense + core + light, issue)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
-    again = np.select(
-        [policies.recompute == RECOMPUTES.index("full"), policies.recompute == RECOMPUTES.index("selective")],
-        [forward, core],
-        0.0,
-    )
-    repeated = 1 + (policies.recompute == RECOMPUTES.index("full"))
-    return Pass(forward, backward, dense_weights, again, repeated * exposed + exposed_back, exposed)
+    selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
+    again = np.select([full, selective], [forward, core], 0.0)
+    return Pass(forward, backward, dense_weights, again, (1 + full) * exposed + exposed_back, exposed)
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -116,22 +107,21 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
     return np.sqrt(work**2 + issue**2)
 
 
-def tensor_seconds(model: Model, policies: Policies, groups: Groups) -> Numbers:
+def tensor_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
     reduce-scatter, of the same bytes (Korthikanti 2022).
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    groups : the ranks that talk to each other.
+    setting : the model, and where it is trained.
     """
-    size = 2 * policies.tokens(model.sequence) * model.hidden
+    groups, size = policies.splitting(setting.cluster), 2 * policies.tokens(setting) * setting.model.hidden
     split = 2 * collectives.reduce_scatter(groups, size)
     return 2 * np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
 
 
-def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Logits and cross-entropy over a vocabulary split over the tensor ranks (padded to a multiple of 8 t).
 
     Element-wise bytes for each logit: forward 30 (to fp32 6, maximum 4, shift and exponential 12, sum 4, division 4
@@ -139,21 +129,17 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    constants : what a real machine reaches of its data sheet.
+    setting : the model, and where it is trained.
     """
-    gpu, t = cluster.gpu, policies.tensor
-    tokens = policies.tokens(model.sequence)
+    model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     columns = np.where(t > 1, 8 * np.ceil(model.vocab / (8 * t)), model.vocab)
-    h, rate = model.hidden, gpu.memory_bandwidth * constants.memory_efficiency
+    h, groups = model.hidden, policies.splitting(setting.cluster)
     shapes: tuple[tuple[Count, Count, Count], ...] = ((tokens, columns, h), (tokens, h, columns), (columns, h, tokens))
-    products = [gemm_seconds(*shape, 1, gpu, policies.precision, constants) for shape in shapes]
-    logits = tokens * columns / rate
-    groups = policies.splitting(cluster)
+    products = [_gemms(policies, setting, *shape) for shape in shapes]
+    logits = tokens * columns / setting.memory_rate
     exchange = 2 * collectives.all_reduce(groups, 4.0 * tokens)  # maxima and sums
-    gradient = collectives.all_reduce(groups, 2 * tokens * model.hidden)
+    gradient = collectives.all_reduce(groups, 2 * tokens * h)
     zero = np.zeros_like(logits)
     return Pass(
         forward=products[0] + 30 * logits,
@@ -165,28 +151,25 @@ def head_pass(model: Model, policies: Policies, cluster: Cluster, constants: Con
     )
 
 
-def embedding_pass(model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> Pass:
+def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
     ranks forward.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    constants : what a real machine reaches of its data sheet.
+    setting : the model, and where it is trained.
     """
-    numbers = policies.tokens(model.sequence) * model.hidden
-    seconds = 10.0 * numbers / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
-    groups = policies.splitting(cluster)
-    exchange = collectives.all_reduce(groups, 2.0 * numbers)
+    numbers = policies.tokens(setting) * setting.model.hidden
+    seconds = 10.0 * numbers / setting.memory_rate
+    exchange = collectives.all_reduce(policies.splitting(setting.cluster), 2.0 * numbers)
     zero = np.zeros_like(seconds)
     return Pass(seconds, seconds, zero, zero, exchange, exchange)
 
 
-def _products(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers, Numbers]:
+def _products(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers, Numbers]:
     """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights."""
-    t, tokens = policies.tensor, policies.tokens(model.sequence)
+    model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
     gates = 2 if model.gated else 1
     shapes = (
@@ -197,7 +180,7 @@ def _products(model: Model, policies: Policies, gpu: GPU, constants: Constants) 
     )
 
     def total(*products: tuple[Count, Count, Count]) -> Numbers:
-        seconds = [gemm_seconds(*p, 1, gpu, policies.precision, constants) for p in products]
+        seconds = [_gemms(policies, setting, *product) for product in products]
         return np.sum(np.broadcast_arrays(*seconds), axis=0)
 
     forward = total(*((tokens, out, into) for into, out in shapes))
@@ -206,38 +189,43 @@ def _products(model: Model, policies: Policies, gpu: GPU, constants: Constants) 
     return forward, inputs, weights
 
 
-def _attention(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers]:
+def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Seconds of scores, softmax, dropout and context, forward and backward.
 
     Bytes for each of the a s^2 b / t scores: softmax 4 and dropout 5 forward; 6 and 5 backward. A flash kernel moves
     none of them, skips the masked half, and computes the scores once more in its backward pass.
     """
-    b, s, width = policies.micro_batch, model.sequence, model.head_width
-    heads = b * model.heads / policies.tensor
-    scores = gemm_seconds(s, s, width, heads, gpu, policies.precision, constants)
-    context = gemm_seconds(s, width, s, heads, gpu, policies.precision, constants)
-    transposed = gemm_seconds(s, width, s, heads, gpu, policies.precision, constants)
+    model = setting.model
+    s, width = model.sequence, model.head_width
+    heads = policies.micro_batch * model.heads / policies.tensor
     if model.flash_attention:
-        tile = 2.0 * s * s * (width + constants.gemm_ramp) * heads
-        half = tile / 2 * seconds_per_flop(gpu, policies.precision, constants)
+        tile = 2.0 * s * s * (width + setting.constants.gemm_ramp) * heads
+        half = tile / 2 * seconds_per_flop(setting.cluster.gpu, policies.precision, setting.constants)
         return 2 * half, 5 * half
-    byte = s * s * heads / (gpu.memory_bandwidth * constants.memory_efficiency)
-    return scores + context + 9 * byte, 2 * scores + context + transposed + 11 * byte
+    scores, context = _gemms(policies, setting, s, s, width, heads), _gemms(policies, setting, s, width, s, heads)
+    byte = s * s * heads / setting.memory_rate
+    return scores + context + 9 * byte, 2 * scores + context + context + 11 * byte
 
 
-def _light(model: Model, policies: Policies, gpu: GPU, constants: Constants) -> tuple[Numbers, Numbers]:
+def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Seconds of everything else that is element-wise, forward and backward.
 
     Bytes for each number of b s h: two norms 4 forward, 6 backward each; two (bias, dropout, residual) 7 forward, 11
     backward each: these are done by every tensor rank unless sequence_parallel. Split over the ranks: the context is
     laid out anew, 4 each way; GeLU moves 4 forward, 6 backward for each of f numbers, a gate 6 and 10.
     """
-    tokens, t = policies.tokens(model.sequence), policies.tensor
+    model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     there, back = (6, 10) if model.gated else (4, 6)
     inner, context = tokens * model.ffn_width / t, tokens * model.query_width / t
-    rate = gpu.memory_bandwidth * constants.memory_efficiency
+    rate = setting.memory_rate
     return (22 * shared + 4 * context + there * inner) / rate, (34 * shared + 4 * context + back * inner) / rate
+
+
+def _gemms(
+    policies: Policies, setting: PolicySetting, rows: Count, columns: Count, inner: Count, count: Count = 1
+) -> Numbers:
+    return gemm_seconds(rows, columns, inner, count, setting.cluster.gpu, policies.precision, setting.constants)
 
 
 def seconds_per_flop(gpu: GPU, precision: str, constants: Constants) -> float:

@@ -13,7 +13,7 @@ from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies
+from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies, PolicySetting
 from commeff.planner.traffic import (
     WorkerTraffic,
     boundary_seconds,
@@ -47,19 +47,15 @@ class StepParts:
     boundary: Numbers
 
     @classmethod
-    def of(cls, model: Model, policies: Policies, cluster: Cluster, constants: Constants) -> StepParts:
+    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
         """Price the pieces of a model on a cluster."""
         few, where = policies.apart(DECISIVE)
         if len(few) < len(policies):
-            return cls.of(model, few, cluster, constants)[where]
-        layer, boundary = layer_pass(model, policies, cluster, constants), boundary_seconds(model, policies, cluster)
-        piece = model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
-        return cls(
-            layer,
-            head_pass(model, policies, cluster, constants),
-            embedding_pass(model, policies, cluster, constants),
-            boundary - policies.hidden(0.0) * np.minimum(boundary, piece),
-        )
+            return cls.of(few, setting)[where]
+        layer, boundary = layer_pass(policies, setting), boundary_seconds(policies, setting)
+        piece = setting.model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
+        exposed = boundary - policies.hidden(0.0) * np.minimum(boundary, piece)
+        return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), exposed)
 
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
         """Those at some places."""
@@ -122,30 +118,6 @@ def bubble_seconds(
     return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
 
 
-def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
-    """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
-
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
-
-    Examples
-    --------
-    >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
-    [0.375, 0.375, 0.125, 3.0]
-    >>> bubble_share("interleaved", 4, 8, chunks=3)
-    0.125
-    """
-    kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
-    stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
-    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
-        3.0 * micro_batches
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class StepEstimate:
     """Seconds and bytes by part, arrays over the policies; they add up to the step and to the fullest rank's memory.
@@ -191,25 +163,24 @@ def estimate(
     >>> estimate(model, many, cluster, global_batch=64).step_seconds.shape
     (3,)
     """
-    pieces = StepParts.of(model, policies, cluster, constants)
-    m = policies.micro_batches(global_batch)
-    slowest, total = stage_parts(model, policies, pieces)
+    setting = PolicySetting(model, cluster, global_batch, constants)
+    pieces, m = StepParts.of(policies, setting), policies.micro_batches(setting)
+    slowest, total = stage_parts(policies, model, pieces)
     work = StageSeconds(slowest["forward"], slowest["backward"], slowest["weights"])
     bubble = bubble_seconds(policies.schedule, policies.pipeline, policies.chunks, m, work, total)
     seconds = {name: m * slowest[name] for name in ("compute", "recompute", "tensor", "pipeline")}
     seconds["bubble"] = bubble
-    stages = PipelineStages.even(model, policies, m)
-    return finish(model, policies, cluster, constants, pieces, stages, m, seconds)
+    return finish(policies, setting, pieces, PipelineStages.even(policies, setting), seconds)
 
 
-def stage_parts(model: Model, policies: Policies, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
+def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
     """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
     layers; the first has the embedding too and the last the head.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
+    model : the transformer to be trained.
     pieces : seconds of one micro-batch through each piece.
     """
     layers, p = model.layers / policies.pipeline, policies.pipeline
@@ -240,14 +211,7 @@ def stage_parts(model: Model, policies: Policies, pieces: StepParts) -> tuple[di
 
 
 def finish(
-    model: Model,
-    policies: Policies,
-    cluster: Cluster,
-    constants: Constants,
-    pieces: StepParts,
-    stages: PipelineStages,
-    micro_batches: Numbers,
-    seconds: dict[str, Numbers],
+    policies: Policies, setting: PolicySetting, pieces: StepParts, stages: PipelineStages, seconds: dict[str, Numbers]
 ) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
@@ -257,32 +221,29 @@ def finish(
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    constants : what a real machine reaches of its data sheet.
+    setting : the model, and where it is trained.
     pieces : seconds of one micro-batch through each piece.
     stages : what stands on each stage.
-    micro_batches : micro-batches of each rank in a step.
     seconds : of the pipeline by part.
     """
-    layers = model.layers / policies.pipeline
-    each = stages.parameters(model, policies)
+    layers = setting.model.layers / policies.pipeline
+    each = stages.parameters(policies, setting.model)
     parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
     fullest_layers, fullest_embeddings = (
         np.take_along_axis(np.broadcast_to(count, each.shape), largest, 0)[0]
         for count in (stages.layers, stages.embeddings)
     )
     weights = STATES[policies.precision][0] * parameters
-    sharing = sharing_seconds(parameters, policies, micro_batches, cluster)
+    sharing = sharing_seconds(policies, setting, parameters)
     between = WorkerTraffic.none(weights)
     if not policies.alone:
         from commeff.planner.worker_traffic import worker_traffic  # with torch
 
-        between = worker_traffic(model, policies, fullest_layers, fullest_embeddings, weights, cluster, constants)
-    remembered = between.memory[None] if stages.even_layers else worker_memory(model, policies, stages)
+        between = worker_traffic(policies, setting, fullest_layers, fullest_embeddings, weights)
+    remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
-    hidden = policies.hidden(constants.hidden_share)
+    hidden = policies.hidden(setting.constants.hidden_share)
     behind = np.minimum(once, layers * pieces.layer.backward_total)
     left = once - hidden * behind
     share = np.divide(sharing.gradients, once, out=np.ones_like(left), where=once > 0)
@@ -291,8 +252,8 @@ def finish(
     gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room - gone)
     seconds = {
         **seconds,
-        "data": share * left + gathers + tied_seconds(model, policies, cluster),
+        "data": share * left + gathers + tied_seconds(policies, setting),
         "workers": (1 - share) * left + waiting + between.exposed,
-        "optimizer": optimizer_seconds(parameters, between.remembering, policies, cluster, constants),
+        "optimizer": optimizer_seconds(policies, setting, parameters, between.remembering),
     }
-    return StepEstimate(seconds, memory(model, policies, stages, remembered, constants))
+    return StepEstimate(seconds, memory(policies, setting, stages, remembered))

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from commeff.planner.constants import Constants
 from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies
+from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,14 +30,14 @@ class PipelineStages:
     in_flight: Numbers
 
     @classmethod
-    def even(cls, model: Model, policies: Policies, micro_batches: Numbers) -> PipelineStages:
+    def even(cls, policies: Policies, setting: PolicySetting) -> PipelineStages:
         """The first stage and the last of equal ones."""
-        in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, micro_batches)))
+        in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, setting)))
         alone = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
         row = np.array([[True], [False]])
         return cls(
-            layers=np.broadcast_to(model.layers / policies.pipeline, in_flight.shape),
-            embeddings=np.where(alone, 1 if model.tied_embeddings else 2, 1),
+            layers=np.broadcast_to(setting.model.layers / policies.pipeline, in_flight.shape),
+            embeddings=np.where(alone, 1 if setting.model.tied_embeddings else 2, 1),
             first=alone | row,
             last=alone | ~row,
             in_flight=in_flight,
@@ -59,7 +58,7 @@ class PipelineStages:
         """Whether all stages hold as many layers and embeddings."""
         return all(bool((count == count[0]).all()) for count in (self.layers, self.embeddings))
 
-    def parameters(self, model: Model, policies: Policies) -> Numbers:
+    def parameters(self, policies: Policies, model: Model) -> Numbers:
         """On each of a stage's ranks, before ZeRO; keys and values of a shared head once more for each rank that
         replicates it.
         """
@@ -69,7 +68,7 @@ class PipelineStages:
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
 
 
-def micro_batches_in_flight(policies: Policies, micro_batches: Numbers) -> tuple[Numbers, Numbers]:
+def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Micro-batches that the first and the last stage keep at once, in units of a whole stage.
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
@@ -78,9 +77,9 @@ def micro_batches_in_flight(policies: Policies, micro_batches: Numbers) -> tuple
     Parameters
     ----------
     policies : the policies to be priced.
-    micro_batches : micro-batches of each rank in a step.
+    setting : the model, and where it is trained.
     """
-    m, p, v = micro_batches, policies.pipeline, policies.chunks
+    m, p, v = policies.micro_batches(setting), policies.pipeline, policies.chunks
     kinds = ("naive", "gpipe", "zero_bubble")
     naive, gpipe, zero_bubble = (policies.schedule == SCHEDULES.index(name) for name in kinds)
     first = np.minimum(m, p + np.where(v > 1, (p - 1) / v, 0))
@@ -91,7 +90,7 @@ def micro_batches_in_flight(policies: Policies, micro_batches: Numbers) -> tuple
     )
 
 
-def layer_activations(model: Model, policies: Policies) -> Numbers:
+def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     """Bytes that one layer keeps of one micro-batch for its backward pass, nothing recomputed, 16-bit.
 
     s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
@@ -101,10 +100,10 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
+    setting : the model, and where it is trained.
     """
-    t, tokens = policies.tensor, policies.tokens(model.sequence)
+    model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     keys = np.maximum(model.key_width / t, model.head_width)
     split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
@@ -113,30 +112,30 @@ def layer_activations(model: Model, policies: Policies) -> Numbers:
     return shared + tokens * (split + scores)
 
 
-def activations(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
+def activations(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
     """Bytes of activations of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and
     works through one layer at a time.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
+    setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
-    whole = layer_activations(model, policies)
+    whole = layer_activations(policies, setting)
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
-    inputs = 2 * policies.tokens(model.sequence) * model.hidden / split * ~policies.offload_checkpoints
+    inputs = 2 * policies.tokens(setting) * setting.model.hidden / split * ~policies.offload_checkpoints
     full = policies.recompute == RECOMPUTES.index("full")
     return stages.layers * stages.in_flight * np.where(full, inputs, whole) + full * whole
 
 
-def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> Numbers:
+def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
     """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
+    setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
     if policies.alone:
@@ -146,40 +145,40 @@ def worker_memory(model: Model, policies: Policies, stages: PipelineStages) -> N
     rows = []
     for each in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
         row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)
-        for group in alike(model, policies, *each):
+        for group in alike(policies, setting.model, *each):
             row[group.members] = group.bytes[-1]
         rows.append(row)
     return np.array(rows)
 
 
 def memory(
-    model: Model, policies: Policies, stages: PipelineStages, remembered: Numbers, constants: Constants
+    policies: Policies, setting: PolicySetting, stages: PipelineStages, remembered: Numbers
 ) -> dict[str, Numbers]:
     """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
     dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
+    setting : the model, and where it is trained.
     stages : what stands on each stage.
     remembered : bytes of the method of the worker axis, before ZeRO.
-    constants : what a real machine reaches of its data sheet.
     """
-    shard, parameters = policies.shard, stages.parameters(model, policies)
+    model, shard = setting.model, policies.shard
+    parameters = stages.parameters(policies, model)
     weights, gradients, optimizer = STATES[policies.precision]
     gathered = (policies.zero == 3) & (shard > 1)  # one layer whole, and the next on its way
-    tokens = policies.tokens(model.sequence)
+    tokens = policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     layer = model.layer_parameters / policies.tensor
     parts = {
         "weights": weights * (parameters / np.where(policies.zero == 3, shard, 1) + 2 * gathered * layer),
         "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1),
         "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
-        "activations": activations(model, policies, stages) + stages.first * stages.in_flight * masks,
+        "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
         "method": remembered / np.where(policies.zero >= 1, shard, 1),
-        "reserve": np.full_like(parameters, constants.reserve_bytes),
+        "reserve": np.full_like(parameters, setting.constants.reserve_bytes),
     }
     fullest = np.argmax(sum(parts.values()), axis=0)[None]
     shape = (stages.layers.shape[0], fullest.shape[1])

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.cluster.groups import Groups
+from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.model import Model
 
 if TYPE_CHECKING:  # strategies come with torch, which only policies of more than psgd need
     from commeff.core import Strategy
@@ -96,6 +98,30 @@ class WorkerMethod:
         from commeff.methods import psgd
 
         return psgd(partial(SGD, lr=0.1))
+
+
+class PolicySetting(NamedTuple):
+    """What is trained, and where: what a price depends on beside the policy.
+
+    Attributes
+    ----------
+    model : the transformer to be trained.
+    cluster : the GPUs and the links between them.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+    uneven : whether layers may be cut into unequal stages.
+    """
+
+    model: Model
+    cluster: Cluster
+    global_batch: Count
+    constants: Constants = MEASURED
+    uneven: bool = False
+
+    @property
+    def memory_rate(self) -> float:
+        """Bytes per second of a GPU's memory that element-wise kernels reach."""
+        return self.cluster.gpu.memory_bandwidth * self.constants.memory_efficiency
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,13 +235,13 @@ class Policies:
         """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
         return np.array([0.0, partial, 1.0])[self.overlap]
 
-    def tokens(self, sequence: int) -> Numbers:
+    def tokens(self, setting: PolicySetting) -> Numbers:
         """Tokens of one micro-batch; a float, as products with other counts may be large."""
-        return 1.0 * self.micro_batch * sequence
+        return 1.0 * self.micro_batch * setting.model.sequence
 
-    def micro_batches(self, global_batch: Count) -> Numbers:
+    def micro_batches(self, setting: PolicySetting) -> Numbers:
         """Passes of each rank in one step."""
-        return global_batch // (self.data * self.micro_batch)
+        return setting.global_batch // (self.data * self.micro_batch)
 
 
 def distinct(*columns: Numbers) -> tuple[Numbers, NDArray[np.int64]]:

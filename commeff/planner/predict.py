@@ -11,7 +11,7 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages
 from commeff.planner.model import Model
-from commeff.planner.policies import Numbers, Policies
+from commeff.planner.policies import Numbers, Policies, PolicySetting
 from commeff.planner.policy import Policy
 from commeff.planner.timeline import Timeline, play
 
@@ -61,11 +61,10 @@ def predict(
     (True, True, True)
     """
     policy.check(model, cluster, global_batch)
-    policies = Policies.of([policy])
     if policy.stages is None:
-        priced = estimate(model, policies, cluster, global_batch, constants)
+        priced = estimate(model, Policies.of([policy]), cluster, global_batch, constants)
     else:
-        priced = _uneven(model, policy, cluster, global_batch, constants)
+        priced = _uneven(policy, PolicySetting(model, cluster, global_batch, constants))
     seconds = {name: float(np.ravel(value)[0]) for name, value in priced.seconds.items()}
     parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
@@ -97,9 +96,12 @@ def timeline(
     constants : what a real machine reaches of its data sheet.
     """
     policy.check(model, cluster, global_batch)
-    policies = Policies.of([policy])
-    pieces = StepParts.of(model, policies, cluster, constants)
-    layers = policy.layers_of(model)
+    setting = PolicySetting(model, cluster, global_batch, constants)
+    return _played(policy, setting, StepParts.of(Policies.of([policy]), setting))
+
+
+def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
+    layers = policy.layers_of(setting.model)
     send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
 
     def seconds(of: str, extra: float) -> list[float]:
@@ -108,17 +110,17 @@ def timeline(
         each[-1] += float(getattr(pieces.head, of)[0])
         return each
 
-    m = int(policies.micro_batches(global_batch)[0])
+    m = int(Policies.of([policy]).micro_batches(setting)[0])
     forward, backward, late = seconds("forward_total", send), seconds("backward_total", send), seconds("weights", 0.0)
     return play(policy.schedule, m, forward, backward, late, policy.chunks)
 
 
-def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, constants: Constants) -> StepEstimate:
+def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
-    policies = Policies.of([policy])
-    run = timeline(model, policy, cluster, global_batch=global_batch, constants=constants)
-    pieces = StepParts.of(model, policies, cluster, constants)
-    m, p = policies.micro_batches(global_batch), policy.pipeline
+    policies, model = Policies.of([policy]), setting.model
+    pieces = StepParts.of(policies, setting)
+    run = _played(policy, setting, pieces)
+    m, p = policies.micro_batches(setting), policy.pipeline
     layers = np.array(policy.layers_of(model)).reshape(policy.chunks, p).sum(axis=0)
     slowest = max(range(p), key=run.busy)
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
@@ -135,4 +137,4 @@ def _uneven(model: Model, policy: Policy, cluster: Cluster, global_batch: int, c
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
     stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)
-    return finish(model, policies, cluster, constants, pieces, stages, m, seconds)
+    return finish(policies, setting, pieces, stages, seconds)

@@ -8,26 +8,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.cluster import Cluster, collectives
+from commeff.cluster import collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.constants import Constants
-from commeff.planner.model import Model
-from commeff.planner.policies import STATES, Numbers, Policies
+from commeff.planner.policies import STATES, Numbers, Policies, PolicySetting
 
 
-def boundary_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
+def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
+    setting : the model, and where it is trained.
     """
-    t, size = policies.tensor, 2 * policies.tokens(model.sequence) * model.hidden
-    groups = Groups.strided(cluster, policies.pipeline, t * policies.data)
-    inside = policies.splitting(cluster)
+    t, size = policies.tensor, 2 * policies.tokens(setting) * setting.model.hidden
+    groups = Groups.strided(setting.cluster, policies.pipeline, t * policies.data)
+    inside = policies.splitting(setting.cluster)
     gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))
     return collectives.point_to_point(groups, size / t) + (policies.pipeline > 1) * gather
 
@@ -97,7 +94,7 @@ class Sharing(NamedTuple):
     gathers: Numbers
 
 
-def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numbers, cluster: Cluster) -> Sharing:
+def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:
     """Traffic of the `shard` ranks of a worker, P local parameters (Rajbhandari 2020).
 
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
@@ -106,13 +103,12 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
 
     Parameters
     ----------
-    parameters : on each rank, before ZeRO.
     policies : the policies to be priced.
-    micro_batches : micro-batches of each rank in a step.
-    cluster : the GPUs and the links between them.
+    setting : the model, and where it is trained.
+    parameters : on each rank, before ZeRO.
     """
     weights, gradients, _ = STATES[policies.precision]
-    groups = policies.sharing(cluster)
+    groups, micro_batches = policies.sharing(setting.cluster), policies.micro_batches(setting)
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     often = micro_batches - 1
     whole = collectives.all_reduce(groups, gradients * parameters)
@@ -123,16 +119,16 @@ def sharing_seconds(parameters: Numbers, policies: Policies, micro_batches: Numb
     return Sharing(once, many)
 
 
-def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
+def tied_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """The first and the last stage add up the gradients of their copies of a tied embedding. They are in one node only
     if everything is.
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
+    setting : the model, and where it is trained.
     """
+    model, cluster = setting.model, setting.cluster
     if not model.tied_embeddings:
         return np.zeros_like(policies.tensor, dtype=float)
     two = np.minimum(policies.pipeline, 2)
@@ -140,20 +136,17 @@ def tied_seconds(model: Model, policies: Policies, cluster: Cluster) -> Numbers:
     return collectives.all_reduce(groups, STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
 
 
-def optimizer_seconds(
-    parameters: Numbers, remembering: Numbers, policies: Policies, cluster: Cluster, constants: Constants
-) -> Numbers:
+def optimizer_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, remembering: Numbers) -> Numbers:
     """Adam reads weights, two moments and gradients and writes weights, two moments and their 16-bit copies, 30 bytes
     for each parameter; and what the method of the worker axis reads and writes of what it remembers. With ZeRO each
     rank does its share.
 
     Parameters
     ----------
+    policies : the policies to be priced.
+    setting : the model, and where it is trained.
     parameters : on each rank, before ZeRO.
     remembering : bytes that a step reads and writes of what the method remembers.
-    policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    constants : what a real machine reaches of its data sheet.
     """
     moved = (30 * parameters + remembering) / np.where(policies.zero >= 1, policies.shard, 1)
-    return moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+    return moved / setting.memory_rate

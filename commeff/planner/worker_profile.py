@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cache
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from commeff.cluster.billing import message_bytes
 from commeff.compressors import Layout
 from commeff.core import Strategy
 from commeff.planner.model import Model
-from commeff.planner.model_part import ModelPart
+from commeff.planner.model_part import ModelPart, part_numbers
 from commeff.planner.policies import STATES, WorkerMethod
 from commeff.profiling import Operation, Profile, profile
 from commeff.topologies import MixingMatrix
@@ -94,7 +94,7 @@ class Sheet(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerProfile:
-    """A method that trains a model at a precision.
+    """A method among so many workers, which train a model at a precision; `of` gives the same one for the same.
 
     Examples
     --------
@@ -104,92 +104,107 @@ class WorkerProfile:
     >>> model = Model(layers=4, hidden=64, heads=4, sequence=32, vocab=100)
     >>> def signs(workers):
     ...     return mem_sgd(partial(torch.optim.SGD, lr=0.1), ScaledSign())
-    >>> signed = WorkerProfile(WorkerMethod(signs), model, "bf16")
+    >>> signed = WorkerProfile.of(WorkerMethod(signs), model, "bf16", workers=8)
     >>> part = ModelPart(tensor=2, layers=2, embeddings=1)
-    >>> depends(signed, 8), sheet(signed, 8, part).bytes[-1] / part.layout(model).d
+    >>> signed.depends, signed.sheet(part).bytes[-1] / part.layout(model).d
     ('numbers', 4.0)
     """
 
     method: WorkerMethod
     model: Model
     precision: str
+    workers: int
 
     @classmethod
-    def of(cls, method: WorkerMethod, model: Model, precision: str) -> WorkerProfile:
+    def of(cls, method: WorkerMethod, model: Model, precision: str, workers: int) -> WorkerProfile:
         """How many steps a search weighs it with makes no difference here."""
-        return cls(replace(method, steps=1.0), model, precision)
+        return _remembered(replace(method, steps=1.0), model, precision, int(workers))
+
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why there is no such method among so many workers, if there is none."""
+        try:
+            self._probed(0)
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            return f"method={self.method.name} must take the workers, got workers={self.workers}: {reason}"
+        return None
+
+    @cached_property
+    def _two(self) -> WorkerProfile:
+        return self.of(self.method, self.model, self.precision, 2)
+
+    @cached_property
+    def like(self) -> WorkerProfile:
+        """The method among two if as many workers send what two do, else among as many."""
+        if self.workers == 2:
+            return self
+        own, two = self._probed(0), self._two
+        alike = all(sent.matrix is None for sent in own.pattern.sent) and not two.refusal and two._probed(0) == own
+        return two if alike else self
+
+    @cached_property
+    def _few(self) -> WorkerProfile:
+        """Among two, if there is such a method: how a message follows from shapes is the same among many."""
+        return self._two if self._two.refusal is None else self.like
+
+    @cached_property
+    def hides(self) -> bool:
+        """Whether gradients can leave block by block while others are computed."""
+        layout = _probe(self.model, 0)
+        try:
+            played = self._few._profile(layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
+        except ValueError:
+            return False
+        return any(operation.bucketed for operation in _period(played))
+
+    @cached_property
+    def depends(self) -> Literal["line", "numbers", "shapes"]:
+        """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
+        few, sizes = self._few, [_probe(self.model, which).d for which in range(3)]
+        try:
+            shaped = [few._probed(which) for which in range(3)]
+            flat = [_play(few, Layout.flat(d)) for d in sizes[:2]]
+        except ValueError:
+            return "shapes"
+        if flat != shaped[:2]:
+            return "shapes"
+        return "line" if _extended(sizes[:2], shaped[:2], sizes[2]) == shaped[2] else "numbers"
+
+    @cached_property
+    def line(self) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
+        """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
+        sizes = [_probe(self.model, which).d for which in (0, 1)]
+        sheets = [self.like._probed(which) for which in (0, 1)]
+        low, high = (np.array(_extended(sizes, sheets, d).bytes) for d in (0, 1))
+        return sheets[0].pattern, low, high - low
+
+    def sheet(self, part: ModelPart) -> Sheet:
+        """What so many workers send of a part of the model, and remember."""
+        if self.depends == "shapes":
+            return self.like._on_shapes(part)
+        numbers = part_numbers(self.model, np.array(part.tensor), part.layers, part.embeddings)
+        return _play(self.like, Layout.flat(int(numbers)))
+
+    def _on_shapes(self, part: ModelPart) -> Sheet:
+        if part.layers > max(LAYERS):
+            few = [self._on_shapes(part._replace(layers=layers)) for layers in LAYERS]
+            if _extended(LAYERS[:2], few[:2], LAYERS[2]) == few[2]:
+                return _extended(LAYERS[:2], few[:2], part.layers)
+        return _play(self, part.layout(self.model))
+
+    def _probed(self, which: int) -> Sheet:
+        return _play(self, _probe(self.model, which))
+
+    def _profile(self, layout: Layout, dtype: torch.dtype, megabytes: float = 0.0) -> Profile:
+        strategy = bucketed(_strategy(self.method, self.workers), megabytes)
+        return profile(strategy, layout, self.workers, collective=self.method.collective, dtype=dtype)
+
+
+_remembered = cache(WorkerProfile)
 
 
 @cache
-def refusal(of: WorkerProfile, workers: int) -> str | None:
-    """Why there is no such method among so many workers, if there is none."""
-    try:
-        _probed(of, workers)
-    except ValueError as error:
-        reason = " ".join(str(error).split())
-        return f"method={of.method.name} must take the workers, got workers={workers}: {reason}"
-    return None
-
-
-@cache
-def like(of: WorkerProfile, workers: int) -> int:
-    """2 if as many workers send what two do, else as many."""
-    if workers == 2:
-        return 2
-    own = _probed(of, workers)
-    alike = all(sent.matrix is None for sent in own.pattern.sent) and not refusal(of, 2) and _probed(of, 2) == own
-    return 2 if alike else workers
-
-
-@cache
-def hides(of: WorkerProfile, workers: int) -> bool:
-    """Whether gradients can leave block by block while others are computed."""
-    layout = _probe(of.model, 0)
-    try:
-        step_profile = _profile(of, _few(of, workers), layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
-    except ValueError:
-        return False
-    return any(operation.bucketed for operation in _period(step_profile))
-
-
-@cache
-def depends(of: WorkerProfile, workers: int) -> Literal["line", "numbers", "shapes"]:
-    """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
-    few, sizes = _few(of, workers), [_probe(of.model, which).d for which in range(3)]
-    try:
-        shaped = [_probed(of, few, which) for which in range(3)]
-        flat = [_on_numbers(of, few, d) for d in sizes[:2]]
-    except ValueError:
-        return "shapes"
-    if flat != shaped[:2]:
-        return "shapes"
-    straight = _extended(sizes[:2], shaped[:2], sizes[2])
-    return "line" if straight == shaped[2] else "numbers"
-
-
-def sheet(of: WorkerProfile, workers: int, part: ModelPart) -> Sheet:
-    """What so many workers send of a part of the model, and remember."""
-    if depends(of, workers) == "shapes":
-        return _on_shapes(of, like(of, workers), part)
-    return _on_numbers(of, like(of, workers), _numbers(of.model, part))
-
-
-@cache
-def line(of: WorkerProfile, workers: int) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
-    """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
-    sizes = [_probe(of.model, which).d for which in (0, 1)]
-    sheets = [_probed(of, like(of, workers), which) for which in (0, 1)]
-    low, high = _extended(sizes, sheets, 0), _extended(sizes, sheets, 1)
-    assert low is not None
-    assert high is not None
-    return sheets[0].pattern, np.array(low.bytes), np.array(high.bytes) - np.array(low.bytes)
-
-
-def _few(of: WorkerProfile, workers: int) -> int:
-    """2, if there is such a method among two: how a message follows from shapes is the same among many."""
-    return 2 if refusal(of, 2) is None else like(of, workers)
-
-
 def _probe(model: Model, which: int) -> Layout:
     """A layout with the shapes of the model, whose d is no multiple of anything."""
     part, rest = PROBES[which]
@@ -198,37 +213,11 @@ def _probe(model: Model, which: int) -> Layout:
     return Layout.of([*tensors, ("spare", ((rest - whole.d) % 8,))])
 
 
-@cache
-def _probed(of: WorkerProfile, workers: int, which: int = 0) -> Sheet:
-    return _play(of, workers, _probe(of.model, which))
-
-
-@cache
-def _numbers(model: Model, part: ModelPart) -> int:
-    return part.layout(model).d
-
-
-@cache
-def _on_numbers(of: WorkerProfile, workers: int, d: int) -> Sheet:
-    return _play(of, workers, Layout.flat(d))
-
-
-@cache
-def _on_shapes(of: WorkerProfile, workers: int, part: ModelPart) -> Sheet:
-    if part.layers > max(LAYERS):
-        few = [_on_shapes(of, workers, part._replace(layers=layers)) for layers in LAYERS]
-        if _extended(LAYERS[:2], few[:2], LAYERS[2]) == few[2]:
-            straight = _extended(LAYERS[:2], few[:2], part.layers)
-            assert straight is not None
-            return straight
-    return _play(of, workers, part.layout(of.model))
-
-
-def _extended(places: Sequence[int], sheets: Sequence[Sheet], place: int) -> Sheet | None:
-    """The sheet at a third place on the line through two; None if they have different patterns."""
+def _extended(places: Sequence[int], sheets: Sequence[Sheet], place: int) -> Sheet:
+    """The sheet at a third place on the line through two; an empty one if they have different patterns."""
     (a, b), (first, second) = places, sheets
     if first.pattern != second.pattern:
-        return None
+        return Sheet(first.pattern, ())
     share = Fraction(place - a, b - a)
     along = (Fraction(x) + share * (Fraction(y) - Fraction(x)) for x, y in zip(first.bytes, second.bytes, strict=True))
     return Sheet(first.pattern, tuple(map(float, along)))
@@ -240,26 +229,22 @@ def _strategy(method: WorkerMethod, workers: int) -> Strategy:
     return method.strategy(workers)
 
 
-def _profile(of: WorkerProfile, workers: int, layout: Layout, dtype: torch.dtype, megabytes: float = 0.0) -> Profile:
-    strategy = bucketed(_strategy(of.method, workers), megabytes)
-    return profile(strategy, layout, workers, collective=of.method.collective, dtype=dtype)
-
-
 def _period(step_profile: Profile) -> list[Operation]:
     """What is sent in one period, in order, without what reaches nobody."""
     steps = range(step_profile.first, step_profile.first + step_profile.period)
     return [operation for step in steps for operation in step_profile.operations(step) if operation.rounds]
 
 
-def _play(of: WorkerProfile, workers: int, layout: Layout) -> Sheet:
+@cache
+def _play(of: WorkerProfile, layout: Layout) -> Sheet:
     """The sheet of a layout: each slot at the width in which it travels, memory in fp32."""
     weights, gradients, _ = STATES[of.precision]
     widths = {"gradients": gradients, "parameters": weights}
-    wide = _profile(of, workers, layout, torch.float32)
+    wide = of._profile(layout, torch.float32)
     sent = _period(wide)
     if any(widths[operation.slot] == 2 for operation in sent):
         half = torch.float16 if of.precision == "fp16" else torch.bfloat16
-        short = _period(_profile(of, workers, layout, half))
+        short = _period(of._profile(layout, half))
         sent = [b if widths[a.slot] == 2 else a for a, b in zip(sent, short, strict=True)]
     entries = tuple(
         Sent(op.kind, op.rounds, op.matrix, op.slot, int(op.early) + op.waited - op.step, op.shards) for op in sent

@@ -14,12 +14,11 @@ from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
 from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
-from commeff.planner.constants import Constants
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
-from commeff.planner.policies import Numbers, Policies, distinct
+from commeff.planner.policies import Numbers, Policies, PolicySetting, distinct
 from commeff.planner.traffic import Waiting, WorkerTraffic
-from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile, depends, hides, like, line, sheet
+from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
 from commeff.topologies import MixingMatrix
 
 ENCODING = 16  # bytes of memory traffic for each number compressed and added up again, beside what is remembered
@@ -42,47 +41,40 @@ class Alike(NamedTuple):
     bytes: NDArray[np.float64]
 
 
-def alike(model: Model, policies: Policies, layers: Numbers, embeddings: Numbers) -> Iterator[Alike]:
+def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers) -> Iterator[Alike]:
     """Policies of more than one worker, sorted by what is sent of so many layers and embedding matrices."""
     method, workers, tensor, layers, embeddings = np.broadcast_arrays(
         policies.method, policies.workers, policies.tensor, layers, embeddings
     )
     for place, own in enumerate(policies.methods):
-        of = WorkerProfile.of(own, model, policies.precision)
         several = (method == place) & (workers > 1)
-        same = defaultdict[int, list[int]](list)
+        same = defaultdict[WorkerProfile, list[int]](list)
         for n in np.unique(workers[several]):
-            same[like(of, int(n))].append(n)
-        for n, members in same.items():
+            same[WorkerProfile.of(own, model, policies.precision, n).like].append(n)
+        for of, members in same.items():
             index = np.flatnonzero(several & np.isin(workers, members))
             part = tensor[index], layers[index], embeddings[index]
-            if depends(of, n) == "line":
-                pattern, fixed, each = line(of, n)
-                yield Alike(index, pattern, hides(of, n), fixed[:, None] + each[:, None] * part_numbers(model, *part))
+            if of.depends == "line":
+                pattern, fixed, each = of.line
+                yield Alike(index, pattern, of.hides, fixed[:, None] + each[:, None] * part_numbers(model, *part))
             else:
-                yield from _played(of, n, index, (part[0], np.ceil(part[1]), part[2]))
+                yield from _played(of, index, (part[0], np.ceil(part[1]), part[2]))
 
 
-def _played(of: WorkerProfile, workers: int, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
+def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
     """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
     rows, where = distinct(*parts)
-    sheets = [sheet(of, workers, ModelPart(*map(int, row))) for row in rows]
+    sheets = [of.sheet(ModelPart(*map(int, row))) for row in rows]
     for pattern in dict.fromkeys(each.pattern for each in sheets):
         own = [i for i, each in enumerate(sheets) if each.pattern == pattern]
         table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
         table[:, own] = np.array([sheets[i].bytes for i in own]).T
         chosen = np.isin(where, own)
-        yield Alike(index[chosen], pattern, hides(of, workers), table[:, where[chosen]])
+        yield Alike(index[chosen], pattern, of.hides, table[:, where[chosen]])
 
 
 def worker_traffic(
-    model: Model,
-    policies: Policies,
-    layers: Numbers,
-    embeddings: Numbers,
-    weight_bytes: Numbers,
-    cluster: Cluster,
-    constants: Constants,
+    policies: Policies, setting: PolicySetting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
 ) -> WorkerTraffic:
     """What workers send each other in a step.
 
@@ -96,13 +88,14 @@ def worker_traffic(
     layers, embeddings : of the stage that holds most.
     weight_bytes : on one of its ranks.
     """
+    model, cluster = setting.model, setting.cluster
     shape = np.broadcast(policies.workers, policies.tensor, policies.shard, weight_bytes).shape
     axes = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
     shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in axes)
     layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
     behind, exposed, remembering, memory = (np.zeros(shape) for _ in range(4))
     waiting: list[Waiting] = []
-    for group in alike(model, policies, layers, embeddings):
+    for group in alike(policies, model, layers, embeddings):
         i, pattern = group.members, group.pattern
         place = _Place(cluster, workers[i], tensor[i] * shard[i], pipeline[i])
         for number, (sent, often) in _different(group):
@@ -119,7 +112,7 @@ def worker_traffic(
             exposed[i] += pattern.mixing * np.where(zero[i] == 0, gathered, 0.0)
         if pattern.encoding:
             moved = pattern.encoding * ENCODING * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
-            exposed[i] += moved / (cluster.gpu.memory_bandwidth * constants.memory_efficiency)
+            exposed[i] += moved / setting.memory_rate
         memory[i] = group.bytes[-1]
         remembering[i] = 2 * pattern.talking * group.bytes[-1]
     return WorkerTraffic(behind, exposed, waiting, remembering, memory)

@@ -99,15 +99,25 @@ def attended(
     note = [whole.note] if whole.note else []
     if count < steps:
         note.append(f"{count} of {steps} steps were played, of which the last {repeats} come again")
-    keys = (strategy, layout, n, present, count, seed, collective, dtype)
-    try:
+
+    def play(device: str) -> list[list[Operation]]:
+        """What each step sends."""
+        communicator, sent = _Watched(n, seed, collective=collective), []
+        x = torch.zeros(n, layout.d, dtype=dtype, device=device)
         with preserved(strategy):
-            sent = _play(*keys, "meta")
+            strategy.start(x, layout, communicator)
+            for communicator.step in range(count):
+                x = attend(strategy, x, communicator, present)
+                x = strategy.step(x, torch.zeros_like(x), communicator, Flat())
+                sent.append(communicator.taken())
+        return sent
+
+    try:
+        sent = play("meta")
     except (NotImplementedError, RuntimeError, TypeError):
         if layout.d > SMALL:
             raise
-        with preserved(strategy):
-            sent = _play(*keys, "cpu")
+        sent = play("cpu")
     for step, operations in enumerate(sent):
         if bool(present(step).all()):  # also what computing hides
             sent[step] = [each for each in operations if each.path == RETURN] + list(whole.operations(step))
@@ -118,29 +128,6 @@ def attended(
 
 def _ids(workers: Tensor) -> tuple[int, ...]:
     return tuple(workers.nonzero().flatten().tolist())
-
-
-def _play(
-    strategy: Strategy,
-    layout: Layout,
-    n: int,
-    present: Present,
-    steps: int,
-    seed: int,
-    collective: str,
-    dtype: torch.dtype,
-    device: str,
-) -> list[list[Operation]]:
-    """What each step sends."""
-    communicator = _Watched(n, seed, collective=collective)
-    x = torch.zeros(n, layout.d, dtype=dtype, device=device)
-    strategy.start(x, layout, communicator)
-    sent = []
-    for communicator.step in range(steps):
-        x = attend(strategy, x, communicator, present)
-        x = strategy.step(x, torch.zeros_like(x), communicator, Flat())
-        sent.append(communicator.taken())
-    return sent
 
 
 class _Watched(Communicator):

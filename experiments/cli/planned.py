@@ -13,8 +13,8 @@ from commeff.experiments.cli.common import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
-    from commeff.experiments.planning.assumptions import Assumption
     from commeff.experiments.planning.question import Question
+    from commeff.experiments.planning.sweeps import Assumption
 
 GIB = 2**30
 
@@ -121,8 +121,8 @@ def show_search(
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
 
-    from commeff.experiments.planning.assumptions import assumptions
     from commeff.experiments.planning.plan import describe, policy_words
+    from commeff.experiments.planning.sweeps import assumptions
     from commeff.planner import WorkerMethod, search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
@@ -160,7 +160,7 @@ def show_search(
 
 def _show_assumptions(assumed: Sequence[Assumption]) -> None:
     """How many steps each way is assumed to need, and after whom."""
-    from commeff.experiments.planning.assumptions import way_label
+    from commeff.experiments.planning.sweeps import way_label
 
     typer.echo("steps: to the same loss, in units of psgd's; assumed after papers on large models, not measured:")
     for each in assumed:
@@ -169,8 +169,14 @@ def _show_assumptions(assumed: Sequence[Assumption]) -> None:
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.assumptions import assumptions, way_label
-    from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
+    from commeff.experiments.planning.sweeps import (
+        BANDWIDTHS,
+        BETWEEN,
+        assumptions,
+        bandwidth_sweep,
+        sweep_rows,
+        way_label,
+    )
 
     _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()

@@ -62,8 +62,7 @@ def scale(
         read_setting(cluster, workers, worker, overlap, global_batch)
         try_folder("--out", out)
 
-        from commeff.experiments.planning.scale.command import model_study
-        from commeff.experiments.planning.scale.page import rows, save
+        from commeff.experiments.planning.scale.page import model_study, rows, save
 
         study = model_study(
             settings or [],

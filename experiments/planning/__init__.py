@@ -1,8 +1,7 @@
 """What a run will cost, before it begins: `commeff plan` and `commeff scale`. Nothing else imports this room.
 
 question                         the words of `commeff plan` as a model, a cluster and a policy
-assumptions                      how many steps each way of communicating needs
-plan, sweeps, figures            its answers
+plan, sweeps, figures            its answers, and how many steps each way of communicating is assumed to need
 forecast, peak                   `--run`: what a run will send and hold
 scale                            throughput against the number of workers
 """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
+from itertools import product
 from typing import Any
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.question import Question, method_words
-from commeff.planner import Model, Plan, Policy, Prediction, WorkerMethod, predict
+from commeff.planner import Policy, Prediction, WorkerMethod, predict
 
 GIB = 2**30
 ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
@@ -123,31 +125,23 @@ def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
     parts = prediction.breakdown["bytes"]
     largest = max(parts, key=lambda name: parts[name])
     reason = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
-    better = [plan for plan in changed(question, policy) if plan.prediction.fits]
+    better = [pair for pair in changed(question, policy) if pair[1].fits]
     if not better:
         return f"{reason}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
-    best = min(better, key=lambda plan: plan.step_seconds)
-    new = " ".join(word for word in policy_words(best.policy).split() if word not in policy_words(policy).split())
-    return f"{reason}; {new} would fit, at {best.step_seconds:.4g} s a step"
+    best, found = min(better, key=lambda pair: pair[1].step_seconds)
+    new = " ".join(word for word in policy_words(best).split() if word not in policy_words(policy).split())
+    return f"{reason}; {new} would fit, at {found.step_seconds:.4g} s a step"
 
 
-def changed(question: Question, policy: Policy) -> Iterator[Plan]:
+def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Prediction]]:
     """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
-    for recompute in dict.fromkeys((policy.recompute, "selective", "full")):
-        for zero in range(policy.zero, 4):
-            for micro_batch in dict.fromkeys((policy.micro_batch, 1)):
-                for split in dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)):
-                    new = replace(
-                        policy, recompute=recompute, zero=zero, micro_batch=micro_batch, sequence_parallel=split
-                    )
-                    plan = _priced(question.model, new, question.cluster, question.global_batch)
-                    if plan is not None:
-                        yield plan
-
-
-def _priced(model: Model, policy: Policy, cluster: Cluster, batch: int) -> Plan | None:
-    """A prediction, or None where the policy is not possible."""
-    try:
-        return Plan(policy, predict(model, policy, cluster, global_batch=batch))
-    except ValueError:
-        return None
+    choices: dict[str, Iterable[Any]] = {
+        "recompute": dict.fromkeys((policy.recompute, "selective", "full")),
+        "zero": range(policy.zero, 4),
+        "micro_batch": dict.fromkeys((policy.micro_batch, 1)),
+        "sequence_parallel": dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)),
+    }
+    for values in product(*choices.values()):
+        with suppress(ValueError):
+            new = replace(policy, **dict(zip(choices, values, strict=True)))
+            yield new, predict(question.model, new, question.cluster, global_batch=question.global_batch)

@@ -15,7 +15,7 @@ import yaml
 
 from commeff import require
 from commeff.cluster import Cluster, names
-from commeff.cluster.units import quantity
+from commeff.cluster.hardware import quantity
 from commeff.experiments.config.method_words import check_words, label, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError

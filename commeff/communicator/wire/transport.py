@@ -12,10 +12,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import Exchange, WireOperation
+from commeff.communicator.wire.exchange import (
+    Exchange,
+    InPlaceSum,
+    NetworkSum,
+    PackedSum,
+    SharedSum,
+    WireOperation,
+)
 from commeff.communicator.wire.group import enough_files
 from commeff.communicator.wire.shared_memory import SharedMemory
-from commeff.communicator.wire.sums import InPlaceSum, NetworkSum, PackedSum, SharedSum
 
 try:
     from torch.distributed import all_gather_single

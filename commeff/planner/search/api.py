@@ -18,8 +18,7 @@ from commeff.planner.search.bayes import Bayes
 from commeff.planner.search.chain import dynamic, integer
 from commeff.planner.search.everything import RECUT, Solver, recuts, scan, thorough
 from commeff.planner.search.evolution import Evolution
-from commeff.planner.search.guided import RandomSearch, Searcher, drive
-from commeff.planner.search.problem import EvenPolicies, Problem
+from commeff.planner.search.guided import EvenPolicies, Problem, RandomSearch, Searcher, drive
 from commeff.planner.search.reinforce import Reinforce
 from commeff.planner.search.space import Space
 

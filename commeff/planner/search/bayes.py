@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.planner.search.evolution import mutate
-from commeff.planner.search.guided import Draw, Searcher
-from commeff.planner.search.problem import Problem, Values
-from commeff.planner.search.space import Rows
+from commeff.planner.search.guided import Draw, Problem, Searcher
+from commeff.planner.search.space import Rows, Values
 
 FIRST = 24  # rows at random before there is anything to model
 KEPT, LATEST = 160, 80  # rows that the model sees: the best, and the latest

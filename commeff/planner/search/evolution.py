@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from commeff.planner.search.guided import Draw, Searcher
-from commeff.planner.search.problem import Problem, Values
-from commeff.planner.search.space import Rows
+from commeff.planner.search.guided import Draw, Problem, Searcher
+from commeff.planner.search.space import Rows, Values
 
 PARENTS, TOURNAMENT = 24, 3  # that live on; of which the best becomes a parent
 CHANGES = 1.5  # numbers of a child that change, on average

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from commeff.planner.search.guided import Searcher
-from commeff.planner.search.problem import Problem, Values
-from commeff.planner.search.space import Rows
+from commeff.planner.search.guided import Problem, Searcher
+from commeff.planner.search.space import Rows, Values
 
 RATE = 0.3  # of learning
 MEMORY = 128  # latest rewards that make up the baseline

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster
 from commeff.planner.model import Model, count
 from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
-from commeff.planner.policy import Policy
-from commeff.planner.refusals import feasible
+from commeff.planner.policy import Policy, feasible
 
 Rows = NDArray[np.int64]
+Values = NDArray[np.float64]
 AXES = ("tensor", "pipeline", "micro_batch", "schedule", "zero", "recompute", "sequence_parallel", "workers", "way")
 LAYOUT = 3  # the first axes decide most of what is possible
 MICRO_BATCHES, CHUNKS = 32, 12  # the largest that are tried

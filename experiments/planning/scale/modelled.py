@@ -3,19 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
-from commeff.experiments.planning.scale.methods import MethodChoice
+from commeff.core.strategy import Strategy
+from commeff.experiments.config.method_words import label, split_methods, strategy
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, powers
 from commeff.experiments.planning.scale.workloads import Workload
-from commeff.profiling import Operation, Profile, profile
+from commeff.profiling import Profile, profile
+from commeff.profiling.profile import Stretch
 
 WARM_UP = 16  # steps before a period is timed, in which delayed messages fill their queue
 Scaling = Literal["weak", "strong"]
+PSGD, DSGD = ("method=psgd",), ("method=dsgd", "topology=one_peer_exponential")
+AWC = ("method=dsgd", "method.order=awc", "topology=one_peer_exponential")
+SHOWN = (
+    PSGD,
+    DSGD,
+    AWC,
+    ("method=local_sgd", "method.period=8"),
+    ("method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01"),
+)  # where no method is named
+CHECKED = 8  # workers with which a method is built before anything runs
+
+
+@dataclass(frozen=True)
+class MethodChoice:
+    """The method of one curve.
+
+    Attributes
+    ----------
+    words : `key=value` as `commeff train` takes them.
+    plugins : the choices of plug-ins that the words may name.
+    """
+
+    words: tuple[str, ...]
+    plugins: tuple[Choice, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """What tables and figures call it.
+
+        >>> [MethodChoice(words).name for words in SHOWN]
+        ['psgd', 'dsgd, one_peer_exponential', 'dsgd, order awc, one_peer_exponential', 'local_sgd, period 8',
+        'mem_sgd, top_k, ratio 0.01']
+        """
+        return label(self.words)
+
+    def build(self, workers: int) -> tuple[Strategy, str]:
+        """The strategy of so many workers, not started, and the collective of its averages."""
+        built, config = strategy(self.words, workers, self.plugins)
+        return built, config["collective"]
+
+
+def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[MethodChoice, ...]:
+    """The methods of a command line, each begun by `method=`; those of `SHOWN` where none is given.
+
+    >>> read_methods([])[1].words
+    ('method=dsgd', 'topology=one_peer_exponential')
+    """
+    chosen = [tuple(own) for own in split_methods(words)] or SHOWN
+    methods = tuple(MethodChoice(own, tuple(plugins)) for own in dict.fromkeys(chosen))
+    for method in methods:
+        method.build(CHECKED)
+    return methods
 
 
 @dataclass(frozen=True)
@@ -96,38 +151,17 @@ def _short(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-@dataclass(frozen=True, eq=False)
-class SteadySchedule:
-    """The schedule of a profile from the step on from which its operations repeat."""
-
-    profile: Profile
-
-    @property
-    def workers(self) -> int:
-        """n."""
-        return self.profile.workers
-
-    @property
-    def first(self) -> int:
-        """0."""
-        return 0
-
-    @property
-    def period(self) -> int:
-        """After how many steps they repeat."""
-        return self.profile.period
-
-    def operations(self, step: int) -> Sequence[Operation]:
-        """What is sent in a step, in order."""
-        first = self.profile.first
-        return [each.moved(-first) for each in self.profile.operations(first + step)]
+def steady(found: Profile) -> Profile:
+    """The profile from the step on from which its operations repeat."""
+    steps = [[each.moved(-found.first) for each in found.operations(found.first + k)] for k in range(found.period)]
+    return replace(found, stretches=(Stretch(0, 0, found.period),), steps=dict(enumerate(map(tuple, steps))))
 
 
 @cache
 def profiled(method: MethodChoice, layout: Layout, n: int) -> tuple[Profile, int]:
     """What n workers send, and the minibatches of a step."""
-    strategy, collective = method.build(n)
-    return profile(strategy, layout, n, collective=collective), strategy.accumulate
+    built, collective = method.build(n)
+    return profile(built, layout, n, collective=collective), built.accumulate
 
 
 def communicated(setting: ScalingSetting, description: Profile, compute: float) -> float:
@@ -135,7 +169,7 @@ def communicated(setting: ScalingSetting, description: Profile, compute: float) 
     period = description.period
     before = -(-WARM_UP // period) * period
     run = modelled(
-        SteadySchedule(description),
+        steady(description),
         setting.among(description.workers),
         steps=before + period,
         compute=compute,

@@ -85,7 +85,8 @@ def read_setting(
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise ValueError(f"--workers must be 1 to {MOST_WORKERS:,}, got {workers:,}")
-    return ScalingSetting(find_cluster(cluster), worker, overlap, global_batch)
+    own = cluster not in names() and Path(cluster).suffix  # a file of the user's
+    return ScalingSetting(Cluster.load(cluster) if own else Cluster.named(cluster), worker, overlap, global_batch)
 
 
 def check_workloads(names: Sequence[str]) -> None:
@@ -98,11 +99,6 @@ def check_workloads(names: Sequence[str]) -> None:
     for name in names:
         if name not in WORKLOADS:
             raise ValueError(f"--workload must be one of {' '.join(WORKLOADS)}, got {name}")
-
-
-def find_cluster(cluster: str) -> Cluster:
-    """A shipped cluster by its name, or your own by its file."""
-    return Cluster.load(cluster) if cluster not in names() and Path(cluster).suffix else Cluster.named(cluster)
 
 
 def powers(largest: int) -> list[int]:

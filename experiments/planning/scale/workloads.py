@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from commeff import require
 from commeff.compressors import Layout
-from commeff.experiments.planning.scale import layouts
+
+Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,78 @@ class Workload:
         return replace(self, per_second=self.batch / seconds, source=f"{seconds:g} s a step, as given")
 
 
+def resnet50() -> Layout:
+    """ResNet-50 for 1000 classes (He et al., 2016; torchvision's tensors).
+
+    >>> resnet50().d
+    25557032
+    """
+    return Layout.of(_resnet50())
+
+
+def _resnet50() -> Shapes:
+    yield from _convolution("stem", 3, 64, 7)
+    channels = 64
+    for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
+        for block in range(blocks):
+            name = f"stage{stage}.{block}"
+            yield from _convolution(f"{name}.reduce", channels, width, 1)
+            yield from _convolution(f"{name}.spatial", width, width, 3)
+            yield from _convolution(f"{name}.expand", width, 4 * width, 1)
+            if block == 0:
+                yield from _convolution(f"{name}.shortcut", channels, 4 * width, 1)
+            channels = 4 * width
+    yield from _linear("head", channels, 1000)
+
+
+def _convolution(name: str, inputs: int, outputs: int, size: int) -> Shapes:
+    """A convolution without a bias, and its batch normalisation."""
+    yield f"{name}.weight", (outputs, inputs, size, size)
+    yield from ((f"{name}.norm.{part}", (outputs,)) for part in ("weight", "bias"))
+
+
+def bert_large() -> Layout:
+    """BERT-large with both pretraining heads, whose vocabulary matrix is the embedding (Devlin et al., 2019).
+
+    >>> bert_large().d
+    336226108
+    """
+    return Layout.of(_bert(layers=24, width=1024, vocabulary=30522, positions=512))
+
+
+def _bert(layers: int, width: int, vocabulary: int, positions: int) -> Shapes:
+    for name, rows in (("words", vocabulary), ("positions", positions), ("segments", 2)):
+        yield f"embeddings.{name}", (rows, width)
+    yield from _norm("embeddings", width)
+    for layer in range(layers):
+        name = f"layer{layer}"
+        for part in ("query", "key", "value", "output"):
+            yield from _linear(f"{name}.{part}", width, width)
+        yield from _norm(f"{name}.attention", width)
+        yield from _linear(f"{name}.up", width, 4 * width)
+        yield from _linear(f"{name}.down", 4 * width, width)
+        yield from _norm(name, width)
+    yield from _linear("pooler", width, width)
+    yield from _linear("masked.transform", width, width)
+    yield from _norm("masked", width)
+    yield "masked.bias", (vocabulary,)
+    yield from _linear("next_sentence", width, 2)
+
+
+def _linear(name: str, inputs: int, outputs: int) -> Shapes:
+    yield f"{name}.weight", (outputs, inputs)
+    yield f"{name}.bias", (outputs,)
+
+
+def _norm(name: str, width: int) -> Shapes:
+    yield from ((f"{name}.norm.{part}", (width,)) for part in ("weight", "bias"))
+
+
 NVIDIA = "NVIDIA, DeepLearningExamples"
 WORKLOADS = {
     "resnet50": Workload(
         "resnet50",
-        layout=layouts.resnet50(),
+        layout=resnet50(),
         batch=64,
         per_second=356,
         unit="images",
@@ -71,7 +140,7 @@ WORKLOADS = {
     ),
     "bert_large": Workload(
         "bert_large",
-        layout=layouts.bert_large(),
+        layout=bert_large(),
         batch=14,
         per_second=26.04,
         unit="sequences",

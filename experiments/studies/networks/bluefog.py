@@ -19,8 +19,7 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import BACKWARD
-from commeff.experiments.planning.scale.methods import MethodChoice
-from commeff.experiments.planning.scale.modelled import point
+from commeff.experiments.planning.scale.modelled import MethodChoice, point
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import WORKLOADS
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from commeff import topologies
 from commeff.cluster import Cluster, Crossbar, FatTree, Link, Network
-from commeff.cluster.simulation import exchange, gossip, ring, to_server
+from commeff.cluster.simulation import exchange, gossip
 
 MODEL = 25.5e6 * 4  # bytes
 LINK = Link(bandwidth=25e9 / 8, latency=0.0)  # latency is in the links of the path
@@ -35,7 +35,8 @@ def hosts(count: int, network: Network) -> Cluster:
 
 def ring_all_reduce(count: int, network: Network) -> float:
     """A ring in the order of the hosts."""
-    return ring(hosts(count, network), count, MODEL)
+    workers = np.arange(count)
+    return exchange(hosts(count, network), workers, np.roll(workers, -1), MODEL / count, 2 * (count - 1))
 
 
 def gossip_rounds(count: int, network: Network) -> list[float]:
@@ -71,7 +72,8 @@ def permutation(count: int, network: Network) -> float:
 
 def parameter_server(count: int, network: Network) -> float:
     """To one server among the hosts, and back."""
-    return 2 * to_server(hosts(count, network), count, MODEL)
+    workers = np.arange(count)
+    return 2 * exchange(hosts(count, network), workers, np.zeros_like(workers), MODEL)
 
 
 @dataclass(frozen=True)

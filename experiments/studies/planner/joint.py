@@ -11,10 +11,9 @@ from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict
 from commeff.planner.policies import Mask
 from commeff.planner.search.chain import dynamic
-from commeff.planner.search.everything import scan
-from commeff.planner.search.problem import Problem, Values, penalised
-from commeff.planner.search.space import AXES, Rows, Space
-from commeff.planner.search.split import chain, cuttable
+from commeff.planner.search.everything import chain, cuttable, scan
+from commeff.planner.search.guided import Problem, penalised
+from commeff.planner.search.space import AXES, Rows, Space, Values
 
 CHOSEN = 7  # of the axes of a space, the first: no workers, one way
 STAGES = 16  # the longest pipeline

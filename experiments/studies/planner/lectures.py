@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from commeff.experiments.studies.planner import simple
 from commeff.experiments.studies.planner.partition import blocks, plans
 from commeff.experiments.studies.planner.published import rows
 from commeff.planner import Model
-from commeff.planner.estimate import bubble_share
+from commeff.planner.estimate import StageSeconds, bubble_seconds
+from commeff.planner.policies import SCHEDULES
 from commeff.planner.timeline import play
 
 VOCAB = 50257  # of the GPT-3 family
 UNITS = {"M": 1e6, "B": 1e9}
+
+
+def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
+    """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
+
+    Parameters
+    ----------
+    schedule : one of `SCHEDULES`.
+    stages : stages of the pipeline.
+    micro_batches : micro-batches of each rank in a step.
+    chunks : pieces of the model on each stage.
+
+    Examples
+    --------
+    >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
+    [0.375, 0.375, 0.125, 3.0]
+    >>> bubble_share("interleaved", 4, 8, chunks=3)
+    0.125
+    """
+    kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
+    stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
+    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
+        3.0 * micro_batches
+    )
 
 
 def llama() -> pd.DataFrame:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster
 from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
+from commeff.planner.policies import PolicySetting
 
 TABLES = Path(__file__).parent / "tables"
 MICRO_BATCHES = (1, 2, 4, 8, 16)  # what Megatron's authors may have tried
@@ -155,5 +156,5 @@ def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.flo
 def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:
     """Seconds of one layer, forward and backward, tensor-parallel communication included."""
     model, policies, cluster = case
-    layer = StepParts.of(model, policies, cluster, constants).layer
+    layer = StepParts.of(policies, PolicySetting(model, cluster, 1, constants)).layer
     return float(layer.forward_total[0]), float(layer.backward_total[0])

@@ -10,16 +10,15 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.assumptions import assumptions
 from commeff.experiments.planning.question import named
+from commeff.experiments.planning.sweeps import assumptions
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.joint import Joint
 from commeff.experiments.studies.planner.report import table
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
-from commeff.planner.search.guided import drive
-from commeff.planner.search.problem import EvenPolicies, Problem
+from commeff.planner.search.guided import EvenPolicies, Problem, drive
 from commeff.planner.search.space import Space, WorkerMethod
 
 MODEL, CLUSTER, GLOBAL_BATCH = "gpt3-175b", ("a100_selene", 1024), 1536

@@ -9,7 +9,41 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.cluster.network import Ports, Sizes
-from commeff.cluster.simulation import exchange, ring
+from commeff.cluster.simulation import exchange
+
+
+def rings(cluster: Cluster, n: int) -> tuple[Ports, Ports]:
+    """Senders and receivers of g rings, which enter and leave each node by another of its g members.
+
+    >>> senders, receivers = rings(Cluster.named("a100_selene", gpus=16).with_gpus(16), 16)
+    >>> receivers[senders == 7][:2].tolist()                      # last of the first ring, which goes on to worker 8
+    [8, 0]
+    """
+    workers = cluster.workers(n)
+    if n <= cluster.local:
+        return workers, np.roll(workers, -1)
+    nodes = [workers[cluster.node_of(workers) == node] for node in range(-(-n // cluster.per_node))]
+    most = len(nodes[0])
+    orders = [np.concatenate([np.roll(node, -(entry * len(node) // most)) for node in nodes]) for entry in range(most)]
+    return np.concatenate(orders), np.concatenate([np.roll(order, -1) for order in orders])
+
+
+def ring(cluster: Cluster, n: int, size: float) -> float:
+    """`collectives.ring`: 2 (n-1) rounds of S/n to the next one of each ring, which share the bytes."""
+    senders, receivers = rings(cluster, n)
+    return exchange(cluster, senders, receivers, size / n * n / len(senders), 2 * (n - 1))
+
+
+def to_server(cluster: Cluster, n: int, size: float, shards: int = 1) -> float:
+    """`collectives.to_server`: every worker sends S/k to each of k shards, which sit on k of the workers.
+
+    The way back takes as long: the same messages, turned round.
+    """
+    workers = cluster.workers(n)
+    if not 1 <= shards <= n:
+        raise ValueError(f"shards must be 1 to the {n} workers, got {shards}: each sits on a worker")
+    owners = np.arange(shards) * n // shards
+    return exchange(cluster, np.repeat(workers, shards), np.tile(owners, n), size / shards)
 
 
 def one_ring(cluster: Cluster, n: int, size: float) -> float:

@@ -196,7 +196,7 @@ def test_a_burst_passes_once() -> None:
     assert float(collectives.point_to_point(Groups.first(flat(8, bursty), 8), 5e5)) == LINK.latency
     saved = price("ring", flat(8), 8) - price("ring", flat(8, bursty), 8)
     assert saved == pytest.approx(1e6 / LINK.bandwidth)
-    assert simulation.ring(flat(8, bursty), 8, SIZE) == pytest.approx(price("ring", flat(8, bursty), 8))
+    assert simulated.ring(flat(8, bursty), 8, SIZE) == pytest.approx(price("ring", flat(8, bursty), 8))
     assert price("hierarchical", flat(8, bursty), 8) == pytest.approx(price("ring", flat(8, bursty), 8))
 
 
@@ -217,7 +217,7 @@ def test_shards_divide_what_a_server_receives() -> None:
     whole = float(collectives.server(groups, SIZE))
     assert whole == pytest.approx(2 * 15 * SIZE / LINK.bandwidth)
     for shards in (1, 2, 4, 8, 16):
-        once = simulation.to_server(there, 16, SIZE, shards)
+        once = simulated.to_server(there, 16, SIZE, shards)
         assert 2 * once == pytest.approx(whole / shards)
         assert 2 * once == pytest.approx(float(collectives.server(groups, SIZE, shards)))
     assert float(collectives.server(groups, SIZE, 16)) == pytest.approx(price("ring", there, 16))
@@ -230,7 +230,7 @@ def test_a_server_among_gpus_of_nodes_receives_through_its_nics(cluster: str) ->
     for n, shards in ((8, 1), (8, 8), (16, 1), (16, 16), (64, 1), (64, 8), (64, 64)):
         there = Cluster.named(cluster, gpus=64)
         formula = float(collectives.to_server(Groups.first(there, n), SIZE, shards))
-        assert formula == pytest.approx(simulation.to_server(there, n, SIZE, shards)), (n, shards)
+        assert formula == pytest.approx(simulated.to_server(there, n, SIZE, shards)), (n, shards)
 
 
 @pytest.mark.parametrize("topology", PATTERNS)
@@ -317,7 +317,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: price("butterfly", flat(4), 4), "algorithm must be one of auto, ring"),
         (lambda: price("ring", flat(4), 0), "must be 1 to 4, got 0"),
         (lambda: simulation.gossip(flat(4), eight, SIZE), "must be 1 to 4, got 8"),
-        (lambda: simulation.to_server(flat(4), 4, SIZE, 5), "shards must be 1 to the 4 workers, got 5"),
+        (lambda: simulated.to_server(flat(4), 4, SIZE, 5), "shards must be 1 to the 4 workers, got 5"),
         (lambda: simulated.tree(Cluster.named("v100_25g", gpus=16), 12, SIZE), "must fill nodes of 8, got 12"),
         (lambda: Link(bandwidth=-1.0, latency=0.0), "bandwidth must be above 0, got -1.0"),
         (lambda: Link(bandwidth=1.0, latency=0.0, efficiency=1.1), r"efficiency must lie in \(0, 1\], got 1.1"),

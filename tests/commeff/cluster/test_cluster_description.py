@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from commeff.cluster import Cluster, Crossbar, FatTree, Rails, names
-from commeff.cluster.description import SHIPPED
+from commeff.cluster.cluster import SHIPPED
 
 SMALL = {
     "gpu": {"name": "T", "memory": "16 GiB", "memory_bandwidth": "300 GB/s", "peak": {"fp32": "8 TFLOP/s"}},

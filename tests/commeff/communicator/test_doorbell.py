@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from commeff.communicator.wire.doorbell import Doorbells
 from commeff.communicator.wire.records import share_json
+from commeff.communicator.wire.shared_memory import Doorbells
 from tests.laws.processes import on_processes
 from tests.owned import PATIENCE, fork, until
 

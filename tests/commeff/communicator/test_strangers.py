@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 
 from commeff.communicator import Transport
-from commeff.communicator.wire.doorbell import Doorbells
 from commeff.communicator.wire.records import share_json
+from commeff.communicator.wire.shared_memory import Doorbells
 from commeff.experiments.run.crew import Fork, crew
 from tests.owned import PATIENCE, fork, until
 

@@ -8,7 +8,7 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
 from commeff.planner.search.chain import CutChain, dynamic, every, integer
-from commeff.planner.search.split import chain, recut
+from commeff.planner.search.everything import chain, recut
 
 CLUSTER = Cluster.named("a100_selene", gpus=8)
 HEAVY = Model(layers=10, hidden=2048, heads=16, sequence=1024, vocab=256_000)

@@ -12,6 +12,7 @@ from commeff.cluster.groups import Groups
 from commeff.planner import MEASURED, Model, Policies, Policy
 from commeff.planner.block import MULTIPROCESSORS, TILE, gemm_seconds, layer_pass, seconds_per_flop
 from commeff.planner.model_part import ModelPart
+from commeff.planner.policies import PolicySetting
 from commeff.planner.traffic import (
     boundary_seconds,
     optimizer_seconds,
@@ -51,10 +52,10 @@ def test_every_product_has_its_two_gradients():
     exact = replace(IDEAL, memory_efficiency=1e9)
     cluster = replace(SELENE, gpu=replace(SELENE.gpu, memory_bandwidth=1e30, name="any"))
     model = Model(2, 4096, 32, 2048, 1024)
-    layer = layer_pass(model, Policies.of([Policy()]), cluster, exact)
+    layer = layer_pass(Policies.of([Policy()]), PolicySetting(model, cluster, 1, exact))
     assert layer.forward[0] == pytest.approx(model.layer_flops * seconds_per_flop(cluster.gpu, "bf16", exact))
     assert layer.backward[0] == pytest.approx(2 * layer.forward[0])
-    flash = layer_pass(replace(model, flash_attention=True), Policies.of([Policy()]), cluster, exact)
+    flash = layer_pass(Policies.of([Policy()]), PolicySetting(replace(model, flash_attention=True), cluster, 1, exact))
     saved = model.attention_flops / 2 * seconds_per_flop(cluster.gpu, "bf16", exact)
     assert layer.forward[0] - flash.forward[0] == pytest.approx(saved)
 
@@ -62,7 +63,7 @@ def test_every_product_has_its_two_gradients():
 def test_recomputation_repeats_the_forward_pass_with_its_collectives():
     model = Model(32, 8192, 64, 2048, 51200)
     policies = [Policy(tensor=8, recompute=recompute, overlap="none") for recompute in ("none", "selective", "full")]
-    layer = layer_pass(model, Policies.of(policies), SELENE, MEASURED)
+    layer = layer_pass(Policies.of(policies), PolicySetting(model, SELENE, 1))
     none, selective, full = layer.recomputed
     assert none == 0 < selective < full == layer.forward[0]
     assert layer.tensor.tolist() == pytest.approx([layer.tensor[0], layer.tensor[0], 1.5 * layer.tensor[0]])
@@ -96,7 +97,10 @@ def test_the_group_with_fewest_members_in_a_node_is_the_slowest(gpus, size, stri
 def test_tied_embeddings_meet_inside_a_node_if_all_stages_are_in_it():
     model = Model(32, 4096, 32, 2048, 51200)
     inside, across = (
-        tied_seconds(model, Policies.of([Policy(pipeline=4, data=gpus // 4)]), Cluster.named("a100_selene", gpus=gpus))
+        tied_seconds(
+            Policies.of([Policy(pipeline=4, data=gpus // 4)]),
+            PolicySetting(model, Cluster.named("a100_selene", gpus=gpus), 8),
+        )
         for gpus in (8, 16)
     )
     size = 4.0 * model.embedding_parameters
@@ -119,7 +123,7 @@ def test_a_stage_sends_its_tensor_in_parts_that_are_gathered_unless_sequences_st
             Policy(tensor=1, pipeline=8, data=8),
         ]
     )
-    plain, split, whole = boundary_seconds(model, policies, SELENE)
+    plain, split, whole = boundary_seconds(policies, PolicySetting(model, SELENE, 64))
     size = 2 * model.sequence * model.hidden
     assert split == pytest.approx(size / 8 / SELENE.inter.bandwidth + SELENE.inter.latency)
     assert whole == pytest.approx(size / SELENE.inter.bandwidth + SELENE.inter.latency)
@@ -130,13 +134,12 @@ def test_a_stage_sends_its_tensor_in_parts_that_are_gathered_unless_sequences_st
 def test_zero_shards_what_the_optimizer_reads_and_who_sends_which_gradients():
     """ZeRO-1 steps on its own share of the parameters; its gradients are scattered, its weights gathered."""
     parameters, shards = np.array([1e9]), 8
+    setting = PolicySetting(Model(32, 4096, 32, 2048, 51200), SELENE, 4 * shards)
     plain, sharded = (Policies.of([Policy(data=shards, zero=zero)]) for zero in (0, 1))
-    whole, part = (
-        optimizer_seconds(parameters, np.zeros(1), policies, SELENE, MEASURED)[0] for policies in (plain, sharded)
-    )
+    whole, part = (optimizer_seconds(policies, setting, parameters, np.zeros(1))[0] for policies in (plain, sharded))
     assert part == pytest.approx(whole / shards)
     groups = Groups.strided(SELENE, np.array([shards]), 1)
-    dense, scattered = (sharing_seconds(parameters, p, np.array([4]), SELENE).gradients[0] for p in (plain, sharded))
+    dense, scattered = (sharing_seconds(p, setting, parameters).gradients[0] for p in (plain, sharded))
     assert dense == pytest.approx(collectives.all_reduce(groups, 4e9)[0])
     gradients, weights = (collectives.reduce_scatter(groups, size * 1e9)[0] for size in (4, 2))
     assert scattered == pytest.approx(gradients + weights)
@@ -147,6 +150,6 @@ def test_gossip_sends_to_each_of_its_neighbours(degree, receivers):
     policies = Policies.of([Policy(data=8, workers=8, method=method(f"dsgd degree={degree}"), zero=1)])
     model, cluster = Model(8, 1024, 8, 512, 51200), Cluster.named("a100_selene", gpus=8)
     layers, embeddings = np.array([8]), np.array([1])
-    found = worker_traffic(model, policies, layers, embeddings, np.array([0.0]), cluster, MEASURED)
+    found = worker_traffic(policies, PolicySetting(model, cluster, 8), layers, embeddings, np.array([0.0]))
     size = 2.0 * ModelPart(1, 8, 1).layout(model).d
     assert found.exposed[0] == pytest.approx(receivers * size / cluster.intra.rate + cluster.intra.latency)

@@ -10,7 +10,7 @@ from commeff.cluster import Cluster
 from commeff.experiments.studies.planner import simple
 from commeff.planner import Model, Policy, predict
 from commeff.planner.memory import layer_activations
-from commeff.planner.policies import Policies
+from commeff.planner.policies import Policies, PolicySetting
 from tests.commeff.planner.ways import method
 
 GPT = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
@@ -47,12 +47,14 @@ def test_flops_are_the_formulas_of_megatron():
 def test_activations_are_table_2_of_korthikanti(t, split):
     model, b = Model(24, 4096, 32, 2048, 51200), 2
     s, h, a = model.sequence, model.hidden, model.heads
+    setting = PolicySetting(model, Cluster.named("a100_selene"), 64)
     policies = Policies.of([Policy(tensor=t, micro_batch=b, sequence_parallel=split)])
     expected = s * b * h * ((34 + 5 * a * s / h) / t if split else 10 + 24 / t + 5 * a * s / (h * t))
-    assert layer_activations(model, policies) == pytest.approx(expected)
+    assert layer_activations(policies, setting) == pytest.approx(expected)
     without = Policies.of([Policy(tensor=t, micro_batch=b, sequence_parallel=split, recompute="selective")])
-    assert layer_activations(model, without) == pytest.approx(expected - 5 * a * s * s * b / t)
-    assert layer_activations(replace(model, flash_attention=True), policies) == layer_activations(model, without)
+    assert layer_activations(without, setting) == pytest.approx(expected - 5 * a * s * s * b / t)
+    flash = setting._replace(model=replace(model, flash_attention=True))
+    assert layer_activations(policies, flash) == layer_activations(without, setting)
 
 
 def test_states_are_18_bytes_a_parameter_and_zero_divides_them():

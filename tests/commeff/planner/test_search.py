@@ -12,8 +12,7 @@ from commeff.planner import Model, Policy, WorkerMethod, estimate, predict, sear
 from commeff.planner.search import METHODS, Space
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
-from commeff.planner.search.guided import drive
-from commeff.planner.search.problem import EvenPolicies, Problem
+from commeff.planner.search.guided import EvenPolicies, Problem, drive
 from tests.commeff.planner.ways import way
 from tests.counting import calls
 

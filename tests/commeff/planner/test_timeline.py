@@ -11,7 +11,7 @@ from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
 from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.memory import micro_batches_in_flight
-from commeff.planner.policies import SCHEDULES, Policies
+from commeff.planner.policies import SCHEDULES, Policies, PolicySetting
 from commeff.planner.timeline import order, play
 
 SHAPES = [
@@ -38,7 +38,9 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
 def test_memory_counts_the_micro_batches_that_the_event_loop_holds(schedule, p, m, v):
     run = play(schedule, m, [1.0] * p * v, [2.0] * p * v, [1.0] * p * v, v)
     policies = Policies.of([Policy(pipeline=p, schedule=schedule, chunks=v)])
-    first, last = micro_batches_in_flight(policies, np.array([m]))
+    first, last = micro_batches_in_flight(
+        policies, PolicySetting(Model(16, 2048, 16, 1024, 128_000), Cluster.named("a100_selene"), m)
+    )
     assert (run.peaks[0] / v, run.peaks[-1] / v) == (pytest.approx(first[0]), pytest.approx(last[0]))
     assert max(run.peaks) == run.peaks[0]
 

@@ -16,7 +16,7 @@ from commeff.compressors import Layout
 from commeff.core import Strategy
 from commeff.planner import Model, Policies, Policy, WorkerMethod, predict
 from commeff.planner.model_part import ModelPart
-from commeff.planner.worker_profile import WorkerProfile, depends, hides, sheet
+from commeff.planner.worker_profile import WorkerProfile
 from commeff.planner.worker_traffic import alike
 from tests.commeff.planner.ways import method, way
 
@@ -65,7 +65,7 @@ def test_bytes_and_memory_of_sampled_policies_are_those_of_their_profile(method)
     policies = Policies.of(sampled)
     layers, embeddings = MODEL.layers / policies.pipeline, np.ones(len(policies))
     seen = 0
-    for group in alike(MODEL, policies, layers, embeddings):
+    for group in alike(policies, MODEL, layers, embeddings):
         for column, i in enumerate(group.members):
             part = ModelPart(int(policies.tensor[i]), int(layers[i]), 1)
             sent, memory = truth(method, int(policies.workers[i]), part.layout(MODEL), torch.float32)
@@ -80,9 +80,10 @@ def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
     d = part.layout(MODEL).d
     for precision, gradients, weights in (("bf16", 4, 2), ("fp16", 2, 2), ("fp32", 4, 4)):
         for name, width in (("psgd", gradients), ("dsgd", weights), ("local_sgd", weights)):
-            of = WorkerProfile(way(name), MODEL, precision)
-            assert set(sheet(of, 4, part).bytes) == {width * d, 0.0}
-        assert sheet(WorkerProfile(way("diloco"), MODEL, precision), 4, part).bytes == (weights * d, 8.0 * d)
+            of = WorkerProfile.of(way(name), MODEL, precision, 4)
+            assert set(of.sheet(part).bytes) == {width * d, 0.0}
+        of = WorkerProfile.of(way("diloco"), MODEL, precision, 4)
+        assert of.sheet(part).bytes == (weights * d, 8.0 * d)
 
 
 @pytest.mark.parametrize(
@@ -98,11 +99,11 @@ def test_gradients_travel_as_they_are_summed_and_parameters_as_the_weights():
     ],
 )
 def test_what_bytes_depend_on_is_found_out(method, found):
-    assert depends(WorkerProfile(method, MODEL, "bf16"), 4) == found
+    assert WorkerProfile.of(method, MODEL, "bf16", 4).depends == found
 
 
 def test_whole_vectors_cannot_leave_while_gradients_are_computed():
-    found = {name: hides(WorkerProfile(way(name), MODEL, "bf16"), 4) for name in ("psgd", "mem_sgd")}
+    found = {name: WorkerProfile.of(way(name), MODEL, "bf16", 4).hides for name in ("psgd", "mem_sgd")}
     assert found == {"psgd": True, "mem_sgd": False}
 
 

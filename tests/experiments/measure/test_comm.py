@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from commeff import compressors
 from commeff.cluster import GPU, Cluster, Link
-from commeff.cluster.simulation import ring
 from commeff.communicator.wire.records import share_json
 from commeff.compressors.base import Together
 from commeff.compressors.laws import concrete
@@ -31,6 +30,7 @@ from commeff.experiments.measure.job import on_job
 from commeff.experiments.measure.profile import describe, write
 from commeff.experiments.studies.bench import mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from tests.commeff.cluster.simulated import ring
 from tests.owned import PATIENCE, process
 
 SIZES = (4, 2**12, 2**20)

@@ -20,11 +20,10 @@ from commeff.experiments.cli import app
 from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
-from commeff.experiments.planning.assumptions import assumptions
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import models, named, read_question
 from commeff.experiments.planning.scale import setting, workloads
-from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
+from commeff.experiments.planning.sweeps import assumptions, bandwidth_sweep, largest, states
 from commeff.experiments.studies.planner.joint import Joint, shares
 from commeff.experiments.studies.planner.study import (
     BATCH_TOKENS,

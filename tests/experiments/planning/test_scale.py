@@ -18,10 +18,8 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import built_in
-from commeff.experiments.planning.scale.command import model_study
-from commeff.experiments.planning.scale.methods import MethodChoice, read_methods
-from commeff.experiments.planning.scale.modelled import curves, point, profiled
-from commeff.experiments.planning.scale.page import Study, page, save
+from commeff.experiments.planning.scale.modelled import MethodChoice, curves, point, profiled, read_methods
+from commeff.experiments.planning.scale.page import Study, model_study, page, save
 from commeff.experiments.planning.scale.picture import IDEAL, figure
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload

@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from commeff.cluster import Cluster
-from commeff.cluster.simulation import gossip, ring
+from commeff.cluster.simulation import gossip
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.judging import judge
@@ -23,6 +23,7 @@ from commeff.experiments.reproduce.results import CaseResult, Observation, Resul
 from commeff.experiments.reproduce.runs import TableRun
 from commeff.experiments.reproduce.table import PublishedTable, read_table
 from commeff.topologies import exponential
+from tests.commeff.cluster.simulated import ring
 from tests.experiments.reproduce.reproduced import Code, write_table
 from tests.experiments.reproduce.test_reproduce import run_here
 
