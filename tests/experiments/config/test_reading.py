@@ -400,7 +400,8 @@ def test_two_files_that_are_called_alike_stand_for_none_elsewhere(tmp_path: Path
 
 LOADERS = {  # who may turn words into code, and why
     "commeff/__init__.py": "its own rooms, by a constant table",
-    "experiments/cli/tools.py": "a room of ours, by the name of a command",
+    "experiments/cli/__init__.py": "the commands of a checkout, which a wheel lacks",
+    "experiments/studies/commands.py": "a room of ours, by the name of a command",
     "experiments/config/registry.py": "packages of a constant table",
     "experiments/config/loading.py": "plug-ins that a user has named or installed",
     "experiments/reproduce/reading.py": "the tables that come with commeff, or that the command line names",
