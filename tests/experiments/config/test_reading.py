@@ -23,10 +23,10 @@ from commeff.cluster.places import read_place
 from commeff.experiments.cli import app
 from commeff.experiments.config import build, registry
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import UnknownPart, known, locate, targets_in
 from commeff.experiments.config.schema import GROUPS, built_in, node
-from commeff.experiments.config.sources import source_digest
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.records import read_record
 from commeff.experiments.report.data.wallclock import Modeller, wallclock
