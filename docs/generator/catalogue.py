@@ -18,6 +18,7 @@ from commeff.experiments.config import build
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import built_in, node
+from commeff.profiling.live import depends_on_data
 from commeff.topologies import Topology
 from docs.generator.docstrings import markdown
 from docs.generator.equations import latex
@@ -138,13 +139,15 @@ def _sent(name: str) -> list[object]:
     shown = ", ".join(word.partition("=")[2] for word in found.setting)
     if "period" in node("method", name):
         shown = ", ".join(filter(None, [shown, f"period {node('method', name)['period']}"]))
-    most = "up to " if found.bounded else ""
+    most = "up to " if depends_on_data(found.built) is not None else ""  # values decide: the profile is the most
+    cycle = range(found.sent.first, found.sent.first + found.sent.period)
+    messages = sum(each.messages for step in cycle for each in found.sent.operations(step)) / found.sent.period
     return [
         f"[{name}][{target('method', name)}]",
         shown,
         f"{most}{found.sent.payload_bytes / 1e3:,.1f}",
         f"{most}{found.sent.wire_bytes / 1e3:,.1f}",
-        f"{most}{found.messages:.3g}",
+        f"{most}{messages:.3g}",
         f"{found.state_bytes / 1e6:.3g}",
         found.returns,
     ]

@@ -24,7 +24,6 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, node, takes
 from commeff.profiling import Profile, profile
-from commeff.profiling.live import depends_on_data
 from commeff.topologies import Topology
 
 WORKERS = 16
@@ -61,16 +60,6 @@ class Facts:
     sent: Profile
 
     @property
-    def messages(self) -> float:
-        """Mean of a step."""
-        return sum(operation.messages for k in self._cycle for operation in self.sent.operations(k)) / self.sent.period
-
-    @property
-    def bounded(self) -> bool:
-        """Whether values decide what it sends, of which the profile is the most."""
-        return depends_on_data(self.built) is not None
-
-    @property
     def state_bytes(self) -> int:
         """What a worker holds between steps beside parameters and gradient."""
         return sum(self.sent.memory_bytes.values())
@@ -81,10 +70,6 @@ class Facts:
         if any(absence_faults(self.built)):
             return "nobody may be absent"
         return "gets the model" if self.built.agrees() else "goes on from its own"
-
-    @property
-    def _cycle(self) -> range:
-        return range(self.sent.first, self.sent.first + self.sent.period)
 
 
 def layout_of(parameters: int) -> Layout:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import data, ending, export, grid, lab, look, plan, reproduce, runs, scale, tools
+from commeff.experiments.cli import data, ending, grid, look, plan, reproduce, runs, scale, tools
+from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 
 app = typer.Typer(
@@ -42,10 +44,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,
-    "export": export.export,
+    "export": tools.export,
     "scale": scale.scale,
     "sys-info": look.system_information,
 }
+BENCHES = ("step", "mix", "processes", "tensor", "images", "store")  # of a checkout, as `lab` is
 
 
 def _print_version(asked: bool) -> None:
@@ -64,12 +67,24 @@ def general(
     pass
 
 
+def only_from_a_checkout() -> None:
+    """Runs from a checkout of the repository."""
+    with refusals():
+        import_module(STUDIES)
+
+
 for name, command in COMMANDS.items():
     app.command(name)(command)
 app.command("advise", hidden=True)(plan.advised)
 app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
-app.add_typer(lab.app, name="lab")
+try:
+    import_module(f"{STUDIES}.commands").add(app, tools.bench)
+except ModuleNotFoundError:  # a wheel does not hold them
+    anything = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command("lab", context_settings=anything)(only_from_a_checkout)
+    for name in BENCHES:
+        tools.bench.command(name, context_settings=anything)(only_from_a_checkout)
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:

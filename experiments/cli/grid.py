@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,10 +23,20 @@ from commeff.experiments.cli.common import (
     try_folder,
 )
 from commeff.experiments.cli.report import show
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.escape import one_line
 
 if TYPE_CHECKING:
     from commeff.experiments.grid.command import Request
+
+LAUNCHERS = ("local", "srun", "sbatch")
+REFUSED = {  # by sbatch
+    "-j": "cells that run here; under sbatch array_limit and cells_per_task of the site file say how many run",
+    "--minutes": "cells that run here; under sbatch the time of the site file ends a task, which goes on",
+    "--max-failures": "one runner; the tasks of an array do not know of each other, so leave it out",
+    "--collect": "what has run; leave --launcher out",
+    "--dry-run": "cells that run here; leave --launcher out, the cells are the same",
+}
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
 
@@ -95,7 +107,7 @@ def grid(
     nodes, `--launcher srun` spreads the processes of each cell over them.
     """
     with refusals():
-        from commeff.experiments.grid import command, launchers
+        from commeff.experiments.grid import command
         from commeff.experiments.grid.local.scheduler import Limits, as_step
         from commeff.experiments.run.system import cores
 
@@ -103,7 +115,7 @@ def grid(
         options |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
         given = [option for option, value in options.items() if value]
         if launcher != "local" or emit or site:
-            launchers.check(launcher, given, "SLURM_JOB_ID" in os.environ)
+            check_launcher(launcher, given, "SLURM_JOB_ID" in os.environ)
         request = command.Request(
             file,
             settings or [],
@@ -141,6 +153,36 @@ def grid(
     raise typer.Exit(outcome.exit_code)
 
 
+def check_launcher(launcher: str, options: Sequence[str], inside: bool) -> None:
+    """Refuse options that do not go with a launcher; `inside`: whether this is a SLURM job.
+
+    >>> check_launcher("local", ["--emit"], inside=False)
+    Traceback (most recent call last):
+    commeff.experiments.config.schema.ConfigError: --emit goes with --launcher sbatch only; add it, or leave --emit out
+    """
+    faults = []
+    if launcher not in LAUNCHERS:
+        faults.append(
+            f"no launcher {launcher!r}; choose from {', '.join(LAUNCHERS)} (local starts nproc processes itself)"
+        )
+    elif launcher == "sbatch":
+        faults += [f"{option} goes with {REFUSED[option]}" for option in options if option in REFUSED]
+        if "--emit" not in options and shutil.which("sbatch") is None:
+            faults.append("--launcher sbatch: there is no sbatch on this machine; write the scripts with --emit FOLDER")
+    else:
+        faults += [
+            f"{option} goes with --launcher sbatch only; add it, or leave {option} out"
+            for option in options
+            if option in ("--emit", "--site")
+        ]
+        if launcher == "srun" and not inside:
+            faults.append("--launcher srun goes into a job that runs; begin one with salloc, or take --launcher sbatch")
+        elif launcher == "srun" and shutil.which("srun") is None:
+            faults.append("--launcher srun: there is no srun on this machine; load the module that has it")
+    if faults:
+        raise ConfigError(faults)
+
+
 def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
     """Write the scripts of a job array; hand them to SLURM unless --emit names a folder."""
     from commeff.experiments.grid.slurm.site import find_site
@@ -150,15 +192,15 @@ def _submit(request: Request, site: Path | None, folder: Path | None, reports: b
 
     from commeff.experiments.grid.slurm.sbatch import emit, hand_in
 
-    emitted = emit(request, described, folder, reports)
-    typer.echo(f"{where}\n{emitted.words}", err=True)
-    if emitted.folder is None:
+    place, words = emit(request, described, folder, reports)
+    typer.echo(f"{where}\n{words}", err=True)
+    if place is None:
         return
-    jobs = hand_in(emitted.folder) if folder is None else ""
+    jobs = hand_in(place) if folder is None else ""
     if as_json:
-        typer.echo(json.dumps({"folder": str(emitted.folder), "jobs": jobs.splitlines()}, indent=2))
+        typer.echo(json.dumps({"folder": str(place), "jobs": jobs.splitlines()}, indent=2))
     else:
-        typer.echo(jobs or f"nothing is submitted; {emitted.folder / 'submit.sh'} does that")
+        typer.echo(jobs or f"nothing is submitted; {place / 'submit.sh'} does that")
 
 
 def table(rows: list[dict[str, object]]) -> str:

@@ -1,18 +1,27 @@
-"""Commands that test and measure: check, bench."""
+"""Commands that test, measure and give away: check, bench, export."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from commeff.experiments.cli.comm import comm
-from commeff.experiments.cli.common import Json, deaths, refusals, report, try_file
+from commeff.experiments.cli.common import Json, Plugins, adopted, deaths, refusals, report, table, try_file, try_folder
+
+if TYPE_CHECKING:
+    from commeff.experiments.measure.comm import Measurements
+
+MOST = 256  # processes of `bench comm`
+
+bench = typer.Typer(
+    no_args_is_help=True,
+    help="Measure this machine, and how far the library is from its limits; exit code 3 if a ratio is outside its "
+    "tolerance. All but `comm` run from a checkout of the repository.",
+)
 
 
 def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
@@ -50,50 +59,176 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
     raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
 
 
-Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")]
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that has a checkpoint.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.", show_default=False)],
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Write the model of a language run as Hugging Face's transformers read it.
 
-bench = typer.Typer(
-    no_args_is_help=True,
-    help="Measure this machine, and how far the library is from its limits; exit code 3 if a ratio is outside its "
-    "tolerance. All but `comm` run from a checkout of the repository.",
-)
+    * `commeff export runs/diloco-language-0f3a --to models/mine`
+
+    The folder gets model.safetensors and config.json, which LlamaForCausalLM or GPT2LMHeadModel loads with
+    `from_pretrained`. The model is the mean of the workers' parameters in the last checkpoint, the one that evaluations
+    are of. In Python, `commeff.experiments.tasks.language.load(folder)` reads such a folder, theirs too. Needs the
+    package safetensors: pip install 'commeff[safetensors]'. Nothing is overwritten.
+    """
+    with refusals():
+        try_folder("--to", to)
+        if to.exists():
+            raise ValueError(f"--to must be a new folder, got {to}, which is there: nothing is overwritten")
+        if not run.is_dir():
+            raise ValueError(f"there is no run {run}: give the folder that `commeff train` has printed")
+        adopted(plugin)
+
+        from commeff.compressors import Layout
+        from commeff.compressors.boxes import Whereabouts
+        from commeff.experiments.config.build import part, strategy
+        from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.run.origins import inside
+        from commeff.experiments.tasks.language.families import family
+        from commeff.experiments.tasks.language.huggingface import save
+        from commeff.replicas.stacked import trainable, write_row
+        from commeff.training.checkpoint import Checkpoints
+        from commeff.training.run_state import mean_model
+
+        record = read_record(run)
+        if not record.config:
+            raise ValueError(f"{run} has no configuration: train it first")
+        if strategy(inside({**record.config, "task": None}, run)).evaluates_elsewhere:
+            raise ValueError(
+                f"{run} must end where it was trained, got a schedule-free optimizer or an asynchronous method: its "
+                "checkpoint holds where gradients were taken, which is not the result; train with method=psgd, "
+                "optimizer=adamw and schedule=cosine"
+            )
+        model = part(record.config, "task").model()
+        family(model)
+        layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
+        checkpoints = Checkpoints(run / "checkpoints")
+        state = checkpoints.load()
+        if state is None:
+            raise ValueError(f"{run} has no checkpoint: train it first")
+        with checkpoints.understood():
+            mean, steps = mean_model(state, Whereabouts.of(layout)), int(state["step"])
+        write_row(model, mean, layout)
+        to.mkdir(parents=True)
+        save(model, to)
+    report({"folder": str(to), "parameters": len(mean), "steps": steps}, as_json)
 
 
-BENCHES = {
-    "step": "Measure 16 stacked workers against 16 copies, and the library against the bare loop.",
-    "mix": "Measure gossip against the bandwidth of a copy.",
-    "processes": "Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 "
-    "workers on 2 processes against 1; some minutes.",
-    "tensor": "Measure a model that is split over two ranks against torch's DTensor, in CPU time.",
-    "images": "Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits.",
-    "store": "Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes.",
-}
+@bench.command()
+def comm(
+    nproc: Annotated[
+        int | None, typer.Option("--nproc", help="Processes to fork; 4 unless told. A torchrun job has its own.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Also write every number, hardware and commit here.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", help="Write a hardware profile here, to be given as --cluster.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the links between processes, collectives over them, and compressors, on CPU tensors over gloo.
+
+    Latency and bandwidth of each pair by ping-pong; algbw and busbw as nccl-tests define them; compressors on one
+    thread beside a copy. In a running job: `torchrun ... -m commeff bench comm --profile cluster.yaml`.
+    """
+    with refusals(), deaths():
+        if nproc is not None and not 2 <= nproc <= MOST:
+            raise ValueError(f"--nproc must be at least 2 and at most {MOST}, got {nproc}: a link has two ends")
+        try_file("--csv", csv)
+        try_file("--profile", profile)
+
+        from commeff.experiments.measure import comm as links
+        from commeff.experiments.measure.profile import write
+        from commeff.experiments.run.system import cpu_name, git_commit
+
+        measured = links.run(nproc)
+        if measured is None:
+            return
+        rows = links.rows(measured)
+        count = len(measured.between.hosts)
+        machines = len(set(measured.between.hosts))
+        command = "commeff bench comm" + (f" --nproc {nproc}" if nproc else "")
+        where = f"made by `{command}` on {cpu_name()}, {count} processes, {machines} host(s)"
+        if csv is not None:
+            import pandas as pd
+
+            origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
+            csv.parent.mkdir(parents=True, exist_ok=True)
+            pd.DataFrame([{**row, **origin} for row in rows]).to_csv(csv, index=False)
+        if profile is not None:
+            cluster = measured.cluster(profile.stem)
+            notes = [
+                f"Measured, {where}, at commit {git_commit()}; SI units; links while all processes exchange at once."
+            ]
+            if machines == 1:
+                notes.append("One host: the link between nodes (inter) is that inside it and was not measured.")
+            write(cluster, profile, notes)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    tables(measured)
+    if profile is not None:
+        size, seconds, modelled = links.agreement(measured, cluster)
+        typer.echo(
+            f"ring all-reduce of {write_size(size)}: measured {1e3 * seconds:.4g} ms, modelled on the profile "
+            f"{1e3 * modelled:.4g} ms ({modelled / seconds:.2f})"
+        )
 
 
-def _measured(what: str) -> Callable[..., None]:
-    """The command of a bench: its figures, with what misses its limit."""
+def tables(measured: Measurements) -> None:
+    """The numbers as one reads them."""
+    pairs = measured.between.pairs
+    spread = {
+        "latency (us)": [1e6 * pair.link.latency for pair in pairs],
+        "bandwidth (GB/s)": [pair.link.bandwidth / 1e9 for pair in pairs],
+    }
+    table(
+        ["link", *(f"{pair.first}-{pair.second}" for pair in pairs), "min", "median", "max"],
+        [
+            [name, *(f"{value:.3g}" for value in (*values, min(values), median(values), max(values)))]
+            for name, values in spread.items()
+        ],
+    )
+    table(
+        ["operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)"],
+        [
+            [
+                each.operation,
+                write_size(each.size),
+                *(f"{v:.3g}" for v in (1e6 * each.seconds, each.algbw / 1e9, each.busbw / 1e9)),
+            ]
+            for each in sorted(measured.between.timings, key=lambda timing: timing.operation)
+        ],
+    )
+    table(
+        ["compressor", "encode (GB/s)", "decode (GB/s)", "encode / copy", "decode / copy", "vector / message"],
+        [
+            [
+                each.name,
+                f"{each.encode / 1e9:.3g}",
+                f"{each.decode / 1e9:.3g}",
+                f"{each.encode_share:.3f}",
+                f"{each.decode_share:.3f}",
+                f"{each.expansion:.3g}",
+            ]
+            for each in measured.speeds
+        ],
+    )
+    peaks = ", ".join(f"{name} {peak / 1e9:.3g} GFLOP/s" for name, peak in measured.gpu.peak_flops.items())
+    typer.echo(f"copy {measured.copy / 1e9:.3g} GB/s of input; matrix products on one thread: {peaks}")
 
-    def run(csv: Csv = None, as_json: Json = False) -> None:
-        with refusals(), deaths():
-            try_file("--csv", csv)
 
-            from commeff.compressors.scratch import keep_freed_memory
-            from commeff.experiments.studies.bench.ratios import write
+def write_size(size: int) -> str:
+    """A size in binary units.
 
-            keep_freed_memory()
-            figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
-            if csv is not None:
-                write(figures, csv, f"commeff bench {what}")
-        if as_json:
-            typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
-        else:
-            verdicts = {True: "", False: "  OUTSIDE"}
-            report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
-        raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
-
-    return run
-
-
-for name, words in BENCHES.items():
-    bench.command(name, help=words)(_measured(name))
-bench.command()(comm)
+    >>> write_size(4), write_size(2048), write_size(2**26)
+    ('4 B', '2 KiB', '64 MiB')
+    """
+    for unit, power in (("MiB", 20), ("KiB", 10)):
+        if size >= 2**power:
+            return f"{size / 2**power:g} {unit}"
+    return f"{size} B"

@@ -21,13 +21,19 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from commeff.experiments.config import schema
-from commeff.experiments.config.csv_files import read_availability, read_speeds
 from commeff.experiments.config.meshes import mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, node, plain, takes
 from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
-from commeff.experiments.config.settings import RUN, attack_faults, participation_faults, speed_faults
+from commeff.experiments.config.settings import (
+    RUN,
+    attack_faults,
+    participation_faults,
+    read_availability,
+    read_speeds,
+    speed_faults,
+)
 from commeff.experiments.sinks import unavailable
 from commeff.require import did_you_mean
 

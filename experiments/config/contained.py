@@ -10,15 +10,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.sources import plugin_files, raised_at
 
 end_process = os._exit  # for ours, also while code of a plug-in runs
+PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
 PATIENCE = 10.0  # seconds of an import until a line says which one it is
 
 
@@ -40,6 +42,22 @@ def is_interrupt(error: BaseException) -> bool:
     """Whether somebody pressed Ctrl-C, as far as one can know: Python's own handler raises what a plug-in may raise."""
     unknown = isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return unknown or isinstance(error, Interrupt)
+
+
+def plugin_files() -> list[Path]:
+    """The plug-in files that this process has executed, or executes."""
+    loaded = [module for name, module in sys.modules.items() if name.startswith(PREFIX)]
+    return [Path(module.__file__) for module in loaded if module.__file__]
+
+
+def raised_at(error: BaseException, plugins: Iterable[Path]) -> str:
+    """' (line 3 of FILE)' for the last line that an error went through of a plug-in or a file beside one, or ''."""
+    folders = {plugin.resolve().parent for plugin in plugins}
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [
+        f" (line {frame.lineno} of {frame.filename})" for frame in frames if Path(frame.filename).parent in folders
+    ]
+    return lines[-1] if lines else ""
 
 
 @contextmanager

@@ -23,12 +23,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from commeff.experiments.config.contained import ProcessEnding
+from commeff.experiments.config.contained import ProcessEnding, raised_at
 from commeff.experiments.config.loading import defined_in, load
-from commeff.experiments.config.registry import foreign, locate, offer, split, targets_in
+from commeff.experiments.config.registry import locate, offer, plugins_in, split
 from commeff.experiments.config.schema import ConfigError, built_in, signature_node
 from commeff.experiments.config.signature import parameters, returned
-from commeff.experiments.config.sources import raised_at
 
 ENTRY_POINTS = "commeff.plugins"
 ADVICE = (
@@ -110,7 +109,7 @@ def admit(plugins: Sequence[str], config: Mapping[str, Any]) -> None:
     ConfigError : for a given plug-in that cannot be used.
     """
     try:
-        if any(isinstance(target, str) and foreign(target) for target in targets_in(config)):
+        if plugins_in(config):
             adopt(plugins)
     except ValueError as error:
         raise ConfigError(str(error).splitlines()) from None

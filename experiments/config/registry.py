@@ -173,6 +173,11 @@ def foreign(target: str) -> bool:
     return ":" in target or theirs(split(target)[0])
 
 
+def plugins_in(node: Any) -> list[str]:
+    """The targets of a configuration that are somebody else's code."""
+    return [target for target in targets_in(node) if isinstance(target, str) and foreign(target)]
+
+
 def theirs(name: str) -> bool:
     """Whether a module is neither ours nor of the standard library.
 

@@ -1,14 +1,18 @@
 """The settings of a run that belong to no part, each with its default, its type and its bounds; what else they cannot
-be: who takes part, who lies, how fast workers compute; and the parts of a run that names none.
+be: who takes part, who lies, how fast workers compute, also by CSV files; and the parts of a run that names none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from commeff.experiments.config.meshes import mesh_size
+from commeff.experiments.config.schema import ConfigError
+from commeff.files import regular
 from commeff.require import did_you_mean
 
 DEFAULTS = {  # parts; compressor and topology stand by for methods that take them
@@ -22,6 +26,8 @@ DEFAULTS = {  # parts; compressor and topology stand by for methods that take th
 LABEL_FLIP = "label_flip"  # the attack on data; others are on gradients
 LEAST, MOST = 1e-9, 1e6  # seconds of a step; times that a straggler takes have the same bounds
 CLOCK = ("step_time", "spread", "straggler", "links")  # they mean something with speeds alone
+LONGEST = 100_000  # lines of a CSV file
+KINDS = ("constant", "staggered", "drawn")  # of speeds, beside files
 NAMED = Path(__file__).parents[2] / "cluster" / "named"  # whose links may be taken
 
 
@@ -200,3 +206,52 @@ def speed_faults(config: Mapping[str, Any]) -> list[str]:
 def _is_speed(line: Any, n: int) -> bool:
     whole = isinstance(line, list) and len(line) == 2 and type(line[0]) is int
     return whole and 0 <= line[0] < n and type(line[1]) in (int, float) and LEAST <= line[1] <= MOST
+
+
+def read_availability(path: str) -> list[list[int]]:
+    """[[worker, start, stop], ...] of a CSV file with these columns: the worker is there in steps start <= k < stop.
+
+    Raises
+    ------
+    ConfigError
+        The file is none, or a line of it is not three whole numbers.
+    """
+    return _rows("availability", "a CSV file", path, {"worker": int, "start": int, "stop": int})
+
+
+def read_speeds(path: str) -> str | list[list[float]]:
+    """A kind of speeds as it is; [[worker, seconds], ...] of a CSV file with these columns, in its order.
+
+    Raises
+    ------
+    ConfigError
+        The file is none, or a line of it is not a worker and a number.
+    """
+    if path in KINDS:
+        return path
+    rows = _rows("speeds", f"{', '.join(KINDS)} or a CSV file", path, {"worker": int, "seconds": float})
+    if not rows:
+        raise ConfigError([f"speeds must have at least one line of a worker, got none in {path}"])
+    return rows
+
+
+def _rows(key: str, must: str, path: str, columns: dict[str, Callable[[str], Any]]) -> list[list[Any]]:
+    try:
+        with open(Path(path).expanduser(), newline="", encoding="utf-8", opener=regular) as file:
+            rows = [[cell.strip() for cell in row] for row in islice(csv.reader(file), LONGEST + 2)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError([f"{key} must be {must}, got {path}: {reason}"]) from None
+    if rows[:1] != [[*columns]]:
+        raise ConfigError([f"{key} must begin with the line {','.join(columns)}, got another in {path}"])
+    if len(rows) > LONGEST + 1:
+        raise ConfigError([f"{key} must have at most {LONGEST:,} lines, got more in {path}"])
+    return [_row(key, columns, row, f"line {n} of {path}") for n, row in enumerate(rows[1:], start=2) if row]
+
+
+def _row(key: str, columns: dict[str, Callable[[str], Any]], row: Sequence[str], place: str) -> list[Any]:
+    try:
+        return [read(cell) for read, cell in zip(columns.values(), row, strict=True)]
+    except ValueError:
+        must = f"{key} must have numbers for {', '.join(columns)} in each line"
+        raise ConfigError([f"{must}, got another in {place}"]) from None

@@ -16,8 +16,18 @@ from commeff.experiments.grid.local.scheduler import Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
 from commeff.experiments.grid.plan.cell_list import SUFFIX, CellList, changed, read_cells
-from commeff.experiments.grid.plan.cells import Cell, keep_only, keep_shard, only_faults, shard_faults
-from commeff.experiments.grid.plan.estimate import check_space, rates, seconds_of, store_faults, total
+from commeff.experiments.grid.plan.cells import (
+    Cell,
+    check_space,
+    keep_only,
+    keep_shard,
+    only_faults,
+    rates,
+    seconds_of,
+    shard_faults,
+    store_faults,
+    total,
+)
 from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked

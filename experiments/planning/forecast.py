@@ -21,7 +21,7 @@ from commeff.experiments.config.mesh_rehearsal import places, play
 from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.config.settings import clocked
 from commeff.experiments.planning.peak import most_bytes, resident
-from commeff.experiments.run.held import model_bytes, storage_bytes
+from commeff.experiments.run.local import model_bytes, storage_bytes
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Attended, Profile, attended, profile
 from commeff.replicas import ShardedWorker, Stacked

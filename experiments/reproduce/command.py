@@ -191,7 +191,7 @@ def _planned(arguments: Arguments) -> list[str]:
 def _begin(arguments: Arguments) -> tuple[PublishedTable, TableRun]:
     """The table and its runs; refuses what can be seen of the store before anything runs, with torch."""
     table = arguments.read()
-    from commeff.experiments.grid.plan.estimate import store_faults
+    from commeff.experiments.grid.plan.cells import store_faults
     from commeff.experiments.reproduce.runs import TableRun
 
     if faults := store_faults(arguments.place):

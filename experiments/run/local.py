@@ -1,22 +1,28 @@
-"""One run on several processes of this machine, which share its workers and talk over gloo."""
+"""One run on several processes of this machine, which share its workers and talk over gloo; and what a process holds
+between two steps: its piece of a worker, and what the method remembers of it.
+"""
 
 from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from commeff.communicator.wire.group import backend
+from commeff.core.strategy import Strategy
 from commeff.experiments.config.meshes import place
 from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.progress import Progress, Stop, Throttled
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
+from commeff.profiling.live import measure_memory
+from commeff.replicas import ShardedWorker
 
 Train = Callable[[bool, Progress, Stop], dict[str, Any]]  # on one process of several, or alone
 
@@ -77,3 +83,29 @@ def on_processes(
         facts = launch_info(forks.launcher, backend(config["device"]), places, 0, timeout)
         run.write("env.json", run.read("env.json") | facts)
         return members.results(progress, stop)[0]
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the memory of tensors, that which several share once. Those on the meta device have sizes, too."""
+    storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in tensors}
+    return sum(storage.nbytes() for storage in storages.values())
+
+
+def model_bytes(worker: ShardedWorker) -> dict[str, int]:
+    """Bytes of parameters and of gradients."""
+    own = worker.computation.parameters.values()
+    gradients = [parameter.grad for parameter in own if parameter.grad is not None]
+    return {
+        "parameters": storage_bytes(_local([worker.parameters, *own])),
+        "gradients": storage_bytes(_local([worker.gradients, *gradients])),
+    }
+
+
+def held_bytes(worker: ShardedWorker, strategy: Strategy) -> int:
+    """Bytes of parameters, gradients and the method's memory, as they lie there."""
+    return sum(model_bytes(worker).values()) + sum(measure_memory(strategy, (worker.parameters,)).values())
+
+
+def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """This process's part of tensors that FSDP shards."""
+    return [getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors]

@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any, NoReturn, TypeVar
 
 from commeff.communicator.wire.group import Store, backend, joined, recorded, store_at, within
@@ -116,24 +115,12 @@ def in_time(make: Callable[[], T], seconds: float) -> T:
     """The result of `make`, or `TimeoutError`.
 
     It runs in a thread, since it may block where no signal reaches it: whoever listens at a port that is taken need not
-    answer.
+    answer. Nobody waits for the thread: `leave` ends the process.
     """
-    results: Queue[T | Exception] = Queue()
-
-    def work() -> None:
-        try:
-            results.put(make())
-        except Exception as error:
-            results.put(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        result = results.get(timeout=seconds)
-    except Empty:
-        raise TimeoutError(f"no answer within {seconds:g} s; is it up, and is the port free for this run?") from None
-    if isinstance(result, Exception):
-        raise result
-    return result
+    made = ThreadPoolExecutor(1).submit(make)
+    if not wait([made], timeout=seconds).done:
+        raise TimeoutError(f"no answer within {seconds:g} s; is it up, and is the port free for this run?")
+    return made.result()
 
 
 def _prepare(

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.registry import foreign, lasting, split, targets_in
+from commeff.experiments.config.loading import source_digest
+from commeff.experiments.config.registry import lasting, plugins_in, split
 from commeff.experiments.config.schema import meshed
-from commeff.experiments.config.sources import source_digest
 
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
@@ -84,7 +84,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     relevant = deciding(config)
     relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
     relevant |= {"whole": True} if meshed(config) and config.get("nproc") == 1 else {}  # its bytes are others
-    plugins = {target: [split(target)[1], source_digest(target)] for target in targets_in(relevant) if foreign(target)}
+    plugins = {target: [split(target)[1], source_digest(target)] for target in plugins_in(relevant)}
     text = json.dumps(_lasting(relevant), sort_keys=True)
     for target, identity in plugins.items():
         text = text.replace(json.dumps(target), json.dumps(identity))

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from commeff.experiments.config.registry import current, foreign, known, locate, split, targets_in
+from commeff.experiments.config.loading import source_digest
+from commeff.experiments.config.registry import current, known, locate, plugins_in, split
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.sources import source_digest
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import parse_yaml, read_json, read_mapping
@@ -164,8 +164,7 @@ def plugin_info(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     >>> plugin_info({"method": {"_target_": "commeff.methods.choco"}})
     {}
     """
-    targets = [str(target) for target in targets_in(config) if isinstance(target, str) and foreign(target)]
-    return {_name(target): _facts(target) for target in reversed(targets) if known(target)}
+    return {_name(target): _facts(target) for target in reversed(plugins_in(config)) if known(target)}
 
 
 def _name(target: str) -> str:

@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +26,15 @@ from commeff.experiments.config.build import (
     event_clock_of,
     participation,
 )
-from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt
+from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt, plugin_files, raised_at
 from commeff.experiments.config.mesh_rehearsal import on_mesh_by
 from commeff.experiments.config.meshes import degrees
+from commeff.experiments.config.registry import plugins_in, targets_in
 from commeff.experiments.config.schema import ConfigError, over_mesh
-from commeff.experiments.config.sources import plugin_files, raised_at
-from commeff.experiments.run.held import held_bytes
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.experiments.run.local import LOCAL, Forks, Train, on_processes
+from commeff.experiments.run.local import LOCAL, Forks, Train, held_bytes, on_processes
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.origins import keep_graphs, origin_of, plugin_info
+from commeff.experiments.run.origins import GRAPH_FILES, keep_graphs, origin_of, plugin_info
 from commeff.experiments.run.progress import Heartbeat, Progress, Stop, stop_on_signals
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
@@ -160,9 +158,10 @@ def claim(
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
         checkpoints.check()
         origin = origin_of(config, run) if config.get("resume_from") else None
-        plugins = plugin_info(config)
+        plugins = plugin_info(config) if plugins_in(config) else {}
         run.create(config, {**sys_info(), **facts, **({"plugins": plugins} if plugins else {})})
-        keep_graphs(config, run.path)
+        if not {*targets_in(config)}.isdisjoint(GRAPH_FILES):
+            keep_graphs(config, run.path)
         if origin:
             run.mark("queued", origin=origin)
     except CheckpointRefused as error:
@@ -227,51 +226,45 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         if not distributed or is_first():
             recorder = LoggedRows(run.path, config) if config.get("log") else Recorder(run.path)
         with contained(), closing(recorder) if isinstance(recorder, LoggedRows) else nullcontext():
-            own = _placed(config, parts, task, distributed)
-            kind = _ReadByFirst if distributed and own.worker is None else Checkpoints
+            strategy, everybody, worker = _placed(config, parts, task, distributed)
+            kind = _ReadByFirst if distributed and worker is None else Checkpoints
             summary = train(
                 task,
-                own.strategy,
-                own.communicator,
+                strategy,
+                everybody,
                 RunSettings(
                     steps=config["steps"],
                     evaluate_every=config["evaluate_every"],
                     engine=config["engine"],
                     precision=config.get("precision", "fp32"),
                     l2=config["l2"],
-                    participation=participation(config, own.strategy),
-                    event_clock=event_clock_of(config, task, own.strategy),
+                    participation=participation(config, strategy),
+                    event_clock=event_clock_of(config, task, strategy),
                     origin=config.get("resume_from"),
                 ),
-                worker=own.worker,
+                worker=worker,
                 recorder=recorder,
                 checkpoints=kind(run.path / "checkpoints", config["checkpoint_every"], run_id(config)),
                 progress=progress,
                 should_stop=lambda: stop.requested,
             )
-            return summary | ({"held_bytes": held_bytes(own.worker, own.strategy)} if own.worker else {})
+            return summary | ({"held_bytes": held_bytes(worker, strategy)} if worker else {})
 
     return train_here
 
 
-@dataclass(frozen=True)
-class _Trainee:
-    """What a process of a run trains with."""
-
-    strategy: Strategy
-    communicator: Communicator
-    worker: ShardedWorker | None = None
-
-
-def _placed(config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool) -> _Trainee:
+def _placed(
+    config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool
+) -> tuple[Strategy, Communicator, ShardedWorker | None]:
+    """What a process of a run trains with; a worker of its own where each lies on several processes."""
     if not distributed or not over_mesh(config):
-        return _Trainee(parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator)
+        return parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator, None
     mesh = Mesh(**degrees(config), device=config["device"])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "micro_batches=")  # the rehearsal has said it
         worker = on_mesh(task, mesh, **on_mesh_by(config))
     strategy = driven(parts.strategy, config, worker)
-    return _Trainee(strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker)
+    return strategy, communicator(config, distributed=True, group=mesh.group("worker")), worker
 
 
 class _ReadByFirst(Checkpoints):

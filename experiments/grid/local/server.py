@@ -22,7 +22,7 @@ from commeff.files import make, remove
 
 # Every process would import these anew otherwise.
 PRELOAD = (
-    "commeff.experiments.grid.local.fork_guard",  # first, so that it ends with us also while it imports the rest
+    "commeff.experiments.run.orphans",  # first, so that it ends with us also while it imports the rest
     "torch._dynamo",  # which torch.optim imports
     "commeff.experiments.grid.local.cell",
     "commeff.experiments.tasks",

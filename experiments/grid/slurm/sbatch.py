@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -17,24 +16,20 @@ from commeff.experiments.grid.slurm.site import Site
 from commeff.files import rewrite, unlinked
 
 
-@dataclass(frozen=True)
-class Emitted:
-    """Where the scripts lie (None: there is nothing to run), and what they are for, in words."""
-
-    folder: Path | None
-    words: str
-
-
-def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> Emitted:
+def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> tuple[Path | None, str]:
     """Write the cells that are not finished, and the scripts that run them; nothing is submitted.
 
     A folder is written once: SLURM reads a script when it is submitted, but tasks read their cells when they begin.
+
+    Returns
+    -------
+    folder, words : where the scripts lie (None: there is nothing to run), and what they are for.
     """
     place = _folder(folder, request)
     cells, chosen = prepare(request)
     unfinished = tuple(cell for cell in chosen if not cell.finished)
     if not unfinished:
-        return Emitted(None, f"all {len(chosen)} cells are finished; nothing to submit")
+        return None, f"all {len(chosen)} cells are finished; nothing to submit"
     arrays = shapes(unfinished, site)
     title = describe(request, cells)
     place.mkdir(parents=True, exist_ok=True)
@@ -48,7 +43,7 @@ def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> Em
     _script(place / "submit.sh", submit([shape.name for shape in arrays], place))
     (place / "logs").mkdir()
     kinds = ", ".join(f"{shape.name} ({shape.cells} cells in {shape.tasks} tasks)" for shape in arrays)
-    return Emitted(place, f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished; {kinds}")
+    return place, f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished; {kinds}"
 
 
 def hand_in(folder: Path) -> str:

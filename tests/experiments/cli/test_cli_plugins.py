@@ -14,8 +14,8 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.check import check_plugin
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import adopt, choices
-from commeff.experiments.config.sources import source_digest
 
 PLUGINS = Path(__file__).parents[2] / "plugins"
 GOOD = {

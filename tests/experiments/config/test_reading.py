@@ -23,10 +23,10 @@ from commeff.cluster.places import read_place
 from commeff.experiments.cli import app
 from commeff.experiments.config import build, registry
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.config.registry import UnknownPart, known, locate, targets_in
 from commeff.experiments.config.schema import GROUPS, built_in, node
-from commeff.experiments.config.sources import source_digest
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.records import read_record
 from commeff.experiments.report.data.wallclock import Modeller, wallclock
@@ -400,7 +400,8 @@ def test_two_files_that_are_called_alike_stand_for_none_elsewhere(tmp_path: Path
 
 LOADERS = {  # who may turn words into code, and why
     "commeff/__init__.py": "its own rooms, by a constant table",
-    "experiments/cli/tools.py": "a room of ours, by the name of a command",
+    "experiments/cli/__init__.py": "the commands of a checkout, which a wheel lacks",
+    "experiments/studies/commands.py": "a room of ours, by the name of a command",
     "experiments/config/registry.py": "packages of a constant table",
     "experiments/config/loading.py": "plug-ins that a user has named or installed",
     "experiments/reproduce/reading.py": "the tables that come with commeff, or that the command line names",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import helpers
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.config.sources import helpers
 from commeff.experiments.run.naming import run_id
 from tests.owned import run
 
@@ -74,7 +74,7 @@ def test_a_plug_in_without_helpers_is_called_what_it_was(tmp_path: Path) -> None
     """The digest of one file is that of its bytes alone, so that runs of before are found."""
     import hashlib
 
-    from commeff.experiments.config.sources import source_digest
+    from commeff.experiments.config.loading import source_digest
 
     file = tmp_path / "alone.py"
     file.write_text("from commeff import Strategy\n\ndef alone(optimizer) -> Strategy: ...\n")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.estimate import check_space
+from commeff.experiments.grid.plan.cells import check_space
 from commeff.experiments.grid.plan.expand import expand, rehearse
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.run.store import VERSION, check_version

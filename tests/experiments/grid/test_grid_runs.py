@@ -22,7 +22,7 @@ from commeff.experiments.grid.command import Request, prepare
 from commeff.experiments.grid.local import scheduler
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.local.server import ForkServer
-from commeff.experiments.grid.plan.estimate import total
+from commeff.experiments.grid.plan.cells import total
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.store import RunFolder
 from tests import owned

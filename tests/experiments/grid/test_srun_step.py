@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from commeff.experiments.cli.grid import check_launcher as check
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.launchers import check
 from commeff.experiments.grid.local import srun_step as step
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.naming import run_id

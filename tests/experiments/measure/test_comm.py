@@ -20,7 +20,7 @@ from commeff.communicator.wire.records import share_json
 from commeff.compressors.base import Together
 from commeff.compressors.laws import concrete
 from commeff.experiments.cli import tools
-from commeff.experiments.cli.comm import comm as command
+from commeff.experiments.cli.tools import comm as command
 from commeff.experiments.measure import comm, links
 from commeff.experiments.measure.codecs import CODECS
 from commeff.experiments.measure.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations

@@ -15,7 +15,7 @@ import pytest
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.command import Request, prepare, standing
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.grid.plan.estimate import rates, seconds_of
+from commeff.experiments.grid.plan.cells import rates, seconds_of
 from commeff.experiments.run.progress import Heartbeat
 from commeff.experiments.run.store import RunFolder
 from tests import owned

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.config.sources import source_digest
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.run.origins import plugin_info

@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from commeff.cluster import Cluster
 from commeff.cluster.billing import Recorded
 from commeff.communicator.ledger import Entry
-from commeff.experiments.cli import lab as commands
 from commeff.experiments.config.compose import compose
 from commeff.experiments.grid.command import Request
 from commeff.experiments.grid.plan.cells import Cell
@@ -32,6 +31,7 @@ from commeff.experiments.report.draw.figures import svg, write
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
+from commeff.experiments.studies import commands
 from commeff.experiments.studies.lab import bench
 from commeff.experiments.studies.lab.bench import exchanges
 from commeff.experiments.studies.lab.cell import run_in_lab
@@ -313,11 +313,11 @@ def test_what_a_lab_lacks_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, t
     (tmp_path / "small.yaml").write_text(GRID)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda tool: None)
-    found = CliRunner().invoke(commands.app, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
+    found = CliRunner().invoke(commands.lab, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
     assert found.exit_code == 2
     assert "there is no ip and no tc on this machine" in found.stderr
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    found = CliRunner().invoke(commands.app, ["bench"])
+    found = CliRunner().invoke(commands.lab, ["bench"])
     assert found.exit_code == 2
     assert found.stderr.startswith("commeff: a network lab cannot be made here:")
     assert "needs root" in found.stderr
@@ -346,7 +346,7 @@ def test_a_process_that_dies_while_latency_is_measured_is_told_in_one_line(
 
     (tmp_path / "small.yaml").write_text(GRID)
     monkeypatch.setattr(bench, "latency", dies)
-    found = CliRunner().invoke(commands.app, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
+    found = CliRunner().invoke(commands.lab, ["run", str(tmp_path / "small.yaml"), "--store", str(tmp_path / "lab")])
     assert found.exit_code == 1
     assert found.stderr.splitlines()[-1] == "commeff: process 1 died with exit code -9"
 
@@ -375,11 +375,11 @@ def test_of_several_grids_one_is_chosen(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--grid must name one of the 2 grids of .*; choose from one, two"):
         read_networks(tmp_path)
     assert [visit.grid.name for visit in read_networks(tmp_path, "two")] == ["two"]
-    found = CliRunner().invoke(commands.app, ["report", str(tmp_path), "--grid", "two"])
+    found = CliRunner().invoke(commands.lab, ["report", str(tmp_path), "--grid", "two"])
     assert "must have reached the target" in found.stderr
 
 
 def test_a_folder_without_networks_is_refused(tmp_path: Path) -> None:
-    found = CliRunner().invoke(commands.app, ["report", str(tmp_path)])
+    found = CliRunner().invoke(commands.lab, ["report", str(tmp_path)])
     assert found.exit_code == 2
     assert "must hold a store of `commeff lab run` for each network, got none" in found.stderr

@@ -1,10 +1,12 @@
-"""Commands of the network lab: lab bench, lab run, lab report."""
+"""Commands that run from a checkout of the repository: bench step, mix and the like; lab bench, lab run, lab report."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +24,7 @@ from commeff.experiments.cli.common import (
     try_folder,
 )
 
-app = typer.Typer(
+lab = typer.Typer(
     no_args_is_help=True,
     help="""Measure on slow networks that are made on this machine: one namespace a process, links held to a rate by tc.
 
@@ -31,11 +33,20 @@ app = typer.Typer(
     """,
 )
 ROOT = Path("runs/network_lab")
-
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")]
+BENCHES = {
+    "step": "Measure 16 stacked workers against 16 copies, and the library against the bare loop.",
+    "mix": "Measure gossip against the bandwidth of a copy.",
+    "processes": "Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 "
+    "workers on 2 processes against 1; some minutes.",
+    "tensor": "Measure a model that is split over two ranks against torch's DTensor, in CPU time.",
+    "images": "Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits.",
+    "store": "Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes.",
+}
 Root = Annotated[Path, typer.Option("--store", help="Holds one store for each network.")]
 
 
-def bench(
+def lab_bench(
     csv: Annotated[Path | None, typer.Option("--csv", help="Also write the figures, hardware and commit here.")] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, max=10_000, help="Of which medians are taken.")] = 7,
     as_json: Json = False,
@@ -143,6 +154,35 @@ def lab_report(
             typer.echo(str(path))
 
 
-app.command("bench")(bench)
-app.command("run")(run)
-app.command("report")(lab_report)
+def measured(what: str) -> Callable[..., None]:
+    """The command of a bench: its figures, with what misses its limit."""
+
+    def run(csv: Csv = None, as_json: Json = False) -> None:
+        with refusals(), deaths():
+            try_file("--csv", csv)
+
+            from commeff.compressors.scratch import keep_freed_memory
+            from commeff.experiments.studies.bench.ratios import write
+
+            keep_freed_memory()
+            figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
+            if csv is not None:
+                write(figures, csv, f"commeff bench {what}")
+        if as_json:
+            typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
+        else:
+            verdicts = {True: "", False: "  OUTSIDE"}
+            report({f"{f.subject}: {f.what}": f"{f.value:.3f}  {f.limit}{verdicts[f.good]}" for f in figures}, as_json)
+        raise typer.Exit(0 if all(figure.good for figure in figures) else 3)
+
+    return run
+
+
+def add(commands: typer.Typer, bench: typer.Typer) -> None:
+    """Add them to the application and to its benches."""
+    lab.command("bench")(lab_bench)
+    lab.command("run")(run)
+    lab.command("report")(lab_report)
+    commands.add_typer(lab, name="lab")
+    for name, words in BENCHES.items():
+        bench.command(name, help=words)(measured(name))
