@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from commeff.experiments.report.data.quantities import MISSING, Quantity, decimals, fixed, half_width, significant
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import is_number
-from commeff.experiments.report.write.table import Item
+from commeff.experiments.report.write.table import Column, Item
 
 
 def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None = None) -> list[Item]:
@@ -66,16 +66,16 @@ def word(text: str, quiet: bool = False) -> Item:
     return Item(text or MISSING, quiet=quiet or not text)
 
 
+def words(heading: str, texts: Iterable[str], under: str = "", **settings: bool) -> Column:
+    """A column of words; `settings` are those of `Column`."""
+    return Column(heading, under, [word(text) for text in texts], words=True, **settings)
+
+
 def number(value: float | None, text: str | None = None) -> Item:
     """A cell with one number."""
     if value is None:
         return Item(MISSING, quiet=True)
     return Item(significant(value) if text is None else text, value=value)
-
-
-def transpose(columns: Sequence[Sequence[Item]]) -> list[list[Item]]:
-    """Rows from columns."""
-    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def label_of(value: str | None) -> Item:

@@ -15,7 +15,7 @@ from commeff.experiments.report.data.quantities import MISSING, TIMES, between, 
 from commeff.experiments.report.data.statistics import Ratio
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
-from commeff.experiments.report.write.cells import amounts, transpose, word
+from commeff.experiments.report.write.cells import amounts, word, words
 from commeff.experiments.report.write.table import Column, Item, Table
 
 LOSES = (
@@ -29,12 +29,12 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
     if not any(row.speed_up for clock in clocks for row in clock.rows):
         return None
     base = analysis.baselines[0].name
-    columns, cells = [Column("variant", words=True)], [[word(row.variant.name) for row in analysis.rows]]
+    columns = [words("variant", [row.variant.name for row in analysis.rows])]
     data: list[dict[str, object]] = [{"variant": row.variant.name} for row in analysis.rows]
     for clock in clocks:
         name, rows = clock.place.name, [clock.of(row.variant) for row in analysis.rows]
-        columns += [Column(name, f"{TIMES} {base}, modelled"), Column("loses", f"as {name}", words=True, brief=False)]
-        cells += [[_ratio(row) for row in rows], [word(row.loses, quiet=row.loses == "never") for row in rows]]
+        columns.append(Column(name, f"{TIMES} {base}, modelled", [_ratio(row) for row in rows]))
+        columns.append(Column("loses", f"as {name}", [_loses(row) for row in rows], words=True, brief=False))
         for line, row in zip(data, rows, strict=True):
             line |= ratio_of(f"modelled_speed_up_{name}", row.speed_up) | {f"loses_{name}": row.loses or None}
     notes = [
@@ -43,41 +43,29 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
         f"their logarithms). {assumptions(clocks)}",
         LOSES,
     ]
-    return Table("modelled", "Modelled speed-up", columns, transpose(cells), notes, pd.DataFrame(data))
+    return Table("modelled", "Modelled speed-up", columns, notes, pd.DataFrame(data))
 
 
 def cluster_table(clock: Wallclock) -> Table:
     """One cluster: the parts of a step, and seconds to the target."""
     rows, lines = clock.rows, [row.timeline for row in clock.rows]
 
-    def milliseconds(values: Sequence[float | None]) -> list[Item]:
-        return amounts(values, 1e3)
+    def milliseconds(heading: str, values: Sequence[float | None]) -> Column:
+        return Column(heading, "ms, modelled", amounts(values, 1e3))
 
     exposed = [sum(line.exposed_by_kind.values()) if line else None for line in lines]
     hidden = [sum(line.hidden_by_kind.values()) if line else None for line in lines]
     columns = [
-        Column("variant", words=True),
-        Column("step", "ms, modelled"),
-        Column("computing", "ms, modelled"),
-        Column("exposed", "ms, modelled"),
-        Column("hidden", "ms, modelled"),
-        Column("reached", "seeds", printed=False),
-        Column("to target", "s, modelled"),
-        Column("speed-up", "modelled"),
-        Column("loses", "link bandwidth", words=True, printed=False),
-        Column("remarks", words=True, printed=False),
-    ]
-    cells = [
-        [word(row.variant.name) for row in rows],
-        milliseconds([line.step if line else None for line in lines]),
-        milliseconds([line.compute if line else None for line in lines]),
-        milliseconds(exposed),
-        milliseconds(hidden),
-        [_reached(row) for row in rows],
-        [_seconds(row) for row in rows],
-        [_ratio(row) for row in rows],
-        [word(row.loses, quiet=row.loses == "never") for row in rows],
-        [word(f"not modelled: {row.reason}" if row.reason else row.note) for row in rows],
+        words("variant", [row.variant.name for row in rows]),
+        milliseconds("step", [line.step if line else None for line in lines]),
+        milliseconds("computing", [line.compute if line else None for line in lines]),
+        milliseconds("exposed", exposed),
+        milliseconds("hidden", hidden),
+        Column("reached", "seeds", [_reached(row) for row in rows], printed=False),
+        Column("to target", "s, modelled", [_seconds(row) for row in rows]),
+        Column("speed-up", "modelled", [_ratio(row) for row in rows]),
+        Column("loses", "link bandwidth", [_loses(row) for row in rows], words=True, printed=False),
+        words("remarks", [f"not modelled: {row.reason}" if row.reason else row.note for row in rows], printed=False),
     ]
     data = []
     for row, line, out, inside in zip(rows, lines, exposed, hidden, strict=True):
@@ -98,9 +86,7 @@ def cluster_table(clock: Wallclock) -> Table:
         f"computing covers. {assumptions([clock])}",
         LOSES,
     ]
-    return Table(
-        f"modelled_{file_name(name)}", f"Modelled on {name}", columns, transpose(cells), notes, pd.DataFrame(data)
-    )
+    return Table(f"modelled_{file_name(name)}", f"Modelled on {name}", columns, notes, pd.DataFrame(data))
 
 
 def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
@@ -138,6 +124,10 @@ def _ratio(row: VariantSeconds) -> Item:
     span = between(ratio.low, ratio.high)
     tells = ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
     return Item(f"{significant(ratio.mean)}{TIMES}", value=ratio.mean, mark=span, quiet=not tells)
+
+
+def _loses(row: VariantSeconds) -> Item:
+    return word(row.loses, quiet=row.loses == "never")
 
 
 def _reached(row: VariantSeconds) -> Item:
