@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from commeff.experiments.report.data.quantities import INNER
+from commeff.experiments.report.data.quantities import INNER, quantity
 from commeff.experiments.report.data.statistics import Estimate, estimate, paired
 from commeff.experiments.report.data.variants import Variant, beats
 from commeff.experiments.run.store import FINISHED
@@ -39,6 +39,17 @@ class Target:
     metric: str
     level: float
     origin: str
+
+    @property
+    def shown(self) -> str:
+        """The level as a reader meets it."""
+        of = quantity(self.metric)
+        return f"{self.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
+
+    @property
+    def words(self) -> str:
+        """The metric and its level."""
+        return f"{quantity(self.metric).words} {self.shown}"
 
 
 @dataclass(frozen=True)

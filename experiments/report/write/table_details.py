@@ -34,7 +34,6 @@ def target_table(analysis: Analysis) -> Table | None:
     if goal is None or not any(row.reached and row.reached.of for row in analysis.rows):
         return None
     rows = [row for row in analysis.rows if row.reached and row.reached.of]
-    of = quantity(goal.metric)
     ways = [way for way in WAYS if any(row.reached and way in row.reached.costs for row in rows)]
     columns = [words("variant", [row.variant.name for row in rows])]
     columns.append(Column("reached", "seeds", [_reached(row) for row in rows]))
@@ -47,10 +46,9 @@ def target_table(analysis: Analysis) -> Table | None:
         columns.append(Column(unit.heading, UNITS.get(way, ""), [_cost_item(row, way, unit.scale) for row in rows]))
         for line, item in zip(data, costs, strict=True):
             line |= spread_of(way, item)
-    level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
     notes = [
-        f"Target: {quantity(goal.metric).words} {sign} {level}, {goal.origin}. Counted up to where the "
+        f"Target: {quantity(goal.metric).words} {sign} {goal.shown}, {goal.origin}. Counted up to where the "
         "line between two evaluations reaches it. Means over the seeds with 95 % intervals, where all of them "
         "reached it."
     ]

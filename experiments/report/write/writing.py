@@ -17,7 +17,7 @@ from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.stragglers import stragglers
-from commeff.experiments.report.draw.wallclock import wallclock_figures
+from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
 from commeff.experiments.report.write.page import write_text
@@ -115,9 +115,8 @@ def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequen
     every: list[Figure] = []
     for part in analysis.parts:
         own = [clock.part(part) for clock in clocks]
-        found = [*(wallclock_figures(part, own) if clocks else ()), stragglers(part), *figures(part)]
-        if len({variant.runs[0].setting("workers") for variant in part.variants}) > 1:
-            found += scaling(part, own)
+        found = [speed_up(part, own), modelled_convergence(part, own), step_time(own), stragglers(part)]
+        found += [*figures(part), scaling(part, own)]
         every += [_named(figure, part) for figure in found if figure is not None]
     return [*map(_bounded, [*_by_kind(every), *drawings(topologies)])]
 
