@@ -1,15 +1,17 @@
-"""The main table: a line a variant."""
+"""The main table, a line a variant, and the notes below it: how to read it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
+from commeff.experiments.report.data.summary import at
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
@@ -20,11 +22,11 @@ from commeff.experiments.report.write.cells import (
     spread_of,
     words,
 )
-from commeff.experiments.report.write.notes import DAGGER, DOUBLE_DAGGER, how_to_read
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
 from commeff.require import did_you_mean
 
+DAGGER, DOUBLE_DAGGER = "†", "‡"
 OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
 QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
 AMOUNTS = {  # heading, unit, scale
@@ -164,8 +166,9 @@ def _column(analysis: Analysis, name: str) -> Column:
         items = [label_of(row.variant.labels.get(name)) for row in rows]
         return Column(name.split(".")[-1], "", items, words=any(item.value is None for item in items))
     of = quantity(name)
-    top = leader(rows, name) if name == metric or name.endswith(("accuracy", "loss")) else None
-    items = estimates([row.variant.final(name) for row in rows], of, rows.index(top) if top else None)
+    variants = [row.variant for row in rows]
+    top = leader(variants, name) if name == metric or name.endswith(("accuracy", "loss")) else None
+    items = estimates([variant.final(name) for variant in variants], of, variants.index(top) if top else None)
     if name == metric:
         items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
     return Column(of.heading, of.unit, items)
@@ -220,3 +223,54 @@ def _reference(column: str, dense: HalfDense) -> Item:
         return amounts([dense.saving], suffix=TIMES)[0]
     sent = {"payload_bytes": dense.payload_bytes, "wire_bytes": dense.wire_bytes}
     return amounts([sent[column]], 1e-6)[0] if column in sent else Item("")
+
+
+def how_to_read(analysis: Analysis) -> list[str]:
+    """How to read the main table."""
+    notes = [
+        "Means over the seeds that are done, ± half the width of the 95 % interval (Student's t); one seed has none. "
+        "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
+    ]
+    notes.append(_ranked(analysis))
+    if any(differs_from_best(row) is False for row in analysis.rows):
+        notes.append(
+            f"{DAGGER} The interval of its difference to the best holds zero: these seeds do not tell the two apart, "
+            "which does not make them equal."
+        )
+    if analysis.baselines:
+        names = ", ".join(variant.name for variant in analysis.baselines)
+        nearest = "; each variant is compared with the one most like it" if len(analysis.baselines) > 1 else ""
+        notes.append(f"Baseline: {names}{nearest}.")
+    notes.append(
+        "Payload is what a method has to say, wire what the collective moves for it, per worker over the whole run; "
+        f"both are counted. {clock(analysis)}"
+    )
+    if analysis.half_dense:
+        notes.append(
+            f"{DOUBLE_DAGGER} Counted, not run: {DENSE['method']} with 16-bit numbers would send so much. Nothing is "
+            "claimed of its accuracy."
+        )
+    return notes
+
+
+def _ranked(analysis: Analysis) -> str:
+    """What a line is, and among what the bold number is the best."""
+    line = "A line is a variant: one choice of all settings but the seed"
+    if analysis.grid.over:
+        tuned = " and ".join(analysis.grid.over)
+        most = max(len(variant.trials) for variant in analysis.variants)
+        line += (
+            f" and {tuned}. Of up to {most} values tried of {tuned} a line has the one with the best mean "
+            f"{quantity(analysis.by).words} over its seeds, so validation numbers are a little optimistic; what is "
+            "measured on test data is not"
+        )
+    counts = Counter(variant.runs[0].setting("method") or variant.name for variant in analysis.variants)
+    several = [f"{method} {count}" for method, count in counts.items() if count > 1]
+    bold = f"Bold is the best mean of a column over all {len(analysis.variants)} variants, of those whose seeds are "
+    bold += "all done"
+    if several and len(counts) > 1:
+        bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
+    bold += at(analysis.part)
+    if len({variant.task for variant in analysis.variants}) > 1:
+        bold += ". These are several tasks: numbers compare within one only"
+    return f"{line}. {bold}."
