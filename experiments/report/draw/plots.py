@@ -229,16 +229,19 @@ def shown_metric(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
-    """The variants that have measured both; on a logarithmic axis nothing that was not sent can be shown."""
+    """The variants that have measured both."""
     styles, lines = looks(analysis), []
     for variant in analysis.variants:
-        if not {x, y} <= set(variant.curves):
-            continue
-        means = mean_curve(variant.curves, x, y)
-        means = means[means["x"] > 0] if x == "wire_bytes" else means
-        if not means.empty:
-            lines.append(Line(variant.kind, variant.name, styles[variant.number], means, variant.diverged))
-    return lines
+        if {x, y} <= set(variant.curves):
+            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y))
+    return [line for line in lines if line]
+
+
+def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str) -> Line | None:
+    """A variant's means over seeds; None where there is nothing that its axis can show."""
+    means = mean_curve(curves, x, y)
+    means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
+    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged)
 
 
 def _unfinished(variant: Variant) -> bool:

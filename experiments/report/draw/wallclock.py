@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called
-from commeff.experiments.report.data.statistics import mean_curve
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
@@ -30,7 +29,7 @@ from commeff.experiments.report.draw.figures import (
     lines_of,
 )
 from commeff.experiments.report.draw.panels import Line
-from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, looks, shown_metric
+from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
@@ -181,10 +180,8 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     ]
     if not frames:
         return None
-    means = mean_curve(pd.concat(frames), "modelled_seconds", metric)
-    means = means[means["x"] > 0]
-    look = looks(analysis)[row.variant.number]
-    return None if means.empty else Line(row.variant.kind, row.variant.name, look, means, row.variant.diverged)
+    style = looks(analysis)[row.variant.number]
+    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:

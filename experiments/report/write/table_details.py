@@ -15,13 +15,13 @@ from commeff.experiments.config.registry import split
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.commands import settings_of
-from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
-from commeff.experiments.report.data.rows import WAYS, TableRow, shortfall
+from commeff.experiments.report.data.quantities import MISSING, fixed, quantity
+from commeff.experiments.report.data.rows import WAYS, shortfall
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun, Trial
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
-from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, words
+from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, number, seeds, spread_of, words
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.run.store import FINISHED
 
@@ -31,21 +31,21 @@ UNITS = {"wire_bytes": "MB, counted", "seconds": "s, measured", "simulated_secon
 def target_table(analysis: Analysis) -> Table | None:
     """Steps, epochs, bytes and seconds to where the target is first reached."""
     goal = analysis.target
-    if goal is None or not any(row.reached and row.reached.of for row in analysis.rows):
+    rows = [(row.variant.name, row.reached) for row in analysis.rows if row.reached and row.reached.of]
+    if goal is None or not rows:
         return None
-    rows = [row for row in analysis.rows if row.reached and row.reached.of]
-    ways = [way for way in WAYS if any(row.reached and way in row.reached.costs for row in rows)]
-    columns = [words("variant", [row.variant.name for row in rows])]
-    columns.append(Column("reached", "seeds", [_reached(row) for row in rows]))
-    data = [
-        {"variant": row.variant.name, "reached": row.reached.n, "of": row.reached.of} for row in rows if row.reached
+    columns = [
+        words("variant", [name for name, _ in rows]),
+        Column("reached", "seeds", [seeds(end.n, end.of) for _, end in rows]),
     ]
-    for way in ways:
-        unit = quantity(way)
-        costs = [row.reached.costs.get(way) if row.reached else None for row in rows]
-        columns.append(Column(unit.heading, UNITS.get(way, ""), [_cost_item(row, way, unit.scale) for row in rows]))
-        for line, item in zip(data, costs, strict=True):
-            line |= spread_of(way, item)
+    data: list[dict[str, object]] = [{"variant": name, "reached": end.n, "of": end.of} for name, end in rows]
+    for way in [way for way in WAYS if any(way in end.costs for _, end in rows)]:
+        of, items = quantity(way), []
+        for line, (_, end) in zip(data, rows, strict=True):
+            took = end.costs.get(way)
+            items.append(cost(took, of.scale) if took else NOTHING if end.n else Item("not reached", quiet=True))
+            line |= spread_of(way, took)
+        columns.append(Column(of.heading, UNITS.get(way, ""), items))
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
     notes = [
         f"Target: {quantity(goal.metric).words} {sign} {goal.shown}, {goal.origin}. Counted up to where the "
@@ -200,19 +200,3 @@ def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Pat
     return shlex.join(
         ["commeff", "train", *files, *(word for word in settings if word[:1] != "-"), "--store", str(store)]
     )
-
-
-def _reached(row: TableRow) -> Item:
-    reached = row.reached
-    if reached is None:
-        return Item(MISSING, quiet=True)
-    return Item(f"{reached.n} of {reached.of}", value=reached.n, quiet=reached.n < reached.of)
-
-
-def _cost_item(row: TableRow, way: str, scale: float) -> Item:
-    """What it took, where all seeds got there."""
-    cost = row.reached.costs.get(way) if row.reached else None
-    if cost is None:
-        return Item(MISSING if row.reached and row.reached.n else "not reached", quiet=True)
-    mean, half = spread(cost.mean * scale, None if cost.half is None else cost.half * scale)
-    return Item(mean, half, cost.mean)

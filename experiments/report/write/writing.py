@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from commeff.experiments.escape import file_name, markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import at, facts, findings, standing
-from commeff.experiments.report.data.wallclock import Wallclock, wallclocks
+from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
 from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
@@ -81,10 +81,9 @@ def write_report(
     analysis = analyse(store, grid, metric, target, baseline)
     if columns is not None:
         check_columns(analysis, columns)
-    modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
-    clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
-    between = any("topology" in run.record.config for run in analysis.runs)
-    topologies, faults = networks(analysis) if between else ([], [])
+    places, modeller = places_of(analysis, clusters, step_seconds, efficiency), Modeller()
+    clocks = [wallclock(analysis, place, modeller) for place in places]
+    topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
     main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
