@@ -6,28 +6,12 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from commeff.experiments.escape import visible
+from commeff.experiments.sinks.sink import SINKS, Sink
 from commeff.training.recorder import Recorder
-
-SINKS = {  # name -> the package that it needs
-    "tensorboard": "tensorboard",
-    "wandb": "wandb",
-    "mlflow": "mlflow",
-}
-
-
-class Sink(Protocol):
-    """Somewhere that shows curves. Made with the run's folder, its configuration and the step that it goes on from."""
-
-    def write(self, step: int, row: Mapping[str, float]) -> None:
-        """The numbers of one evaluation."""
-
-    def close(self) -> None:
-        """No more will come; what is on its way arrives."""
 
 
 def unavailable(log: str | Sequence[str] | None) -> list[str]:
@@ -40,10 +24,8 @@ def unavailable(log: str | Sequence[str] | None) -> list[str]:
     for name in named(log):
         if name not in SINKS:
             lines.append(f"log must name some of {', '.join(SINKS)}, got {name!r}")
-        elif not _installed(SINKS[name]):
-            lines.append(
-                f"log={name} needs the package {SINKS[name]}, which is not here: pip install 'commeff[{name}]'"
-            )
+        elif not _installed(name):
+            lines.append(f"log={name} needs the package {name}, which is not here: pip install 'commeff[{name}]'")
     return lines
 
 
@@ -72,15 +54,14 @@ class LoggedRows(Recorder):
     def __init__(self, folder: str | Path, config: Mapping[str, Any]) -> None:
         super().__init__(folder)
         self._config, self._step = config, 0
-        self._sinks: dict[str, Sink] | None = None
+        self._waiting, self._sinks = named(config.get("log")), dict[str, Sink]()
 
     def write(self, row: dict[str, Any]) -> None:
         """Add one row."""
         super().write(row)
-        if self._sinks is None:
-            self._sinks = {}
-            for name in named(self._config.get("log")):
-                self._tried(name, partial(self._open, name))
+        for name in self._waiting:
+            self._tried(name, partial(self._open, name))
+        self._waiting = []
         numbers = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
         for name, sink in [*self._sinks.items()]:
             self._tried(name, partial(sink.write, int(row["step"]), numbers))
@@ -92,16 +73,14 @@ class LoggedRows(Recorder):
 
     def close(self) -> None:
         """No more rows will come."""
-        for name, sink in [*(self._sinks or {}).items()]:
+        for name, sink in [*self._sinks.items()]:
             self._tried(name, sink.close)
-        self._sinks = None
+        self._sinks = {}
 
     def _open(self, name: str) -> None:
         if name not in SINKS:  # a list of cells may name anything
             raise ValueError(*unavailable(name))
-        kind = import_module(f"commeff.experiments.sinks.to_{name}").open_sink
-        assert self._sinks is not None
-        self._sinks[name] = cast(Sink, kind(self.path.parent, self._config, self._step))
+        self._sinks[name] = SINKS[name](self.path.parent, self._config, self._step)
 
     def _tried(self, name: str, act: Callable[[], None]) -> None:
         """The run is worth more than its picture elsewhere: a sink that fails is left out from there on."""
@@ -110,19 +89,4 @@ class LoggedRows(Recorder):
         except Exception as error:
             reason = " ".join(str(error).split())[:300]
             print(visible(f"log={name} stopped ({type(error).__name__}: {reason}); the run goes on"), file=sys.stderr)
-            if self._sinks is not None:
-                self._sinks.pop(name, None)
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and plain values, as every sink takes settings.
-
-    >>> flat({"method": {"_target_": "commeff.methods.psgd"}, "steps": 3})
-    {'method': 'commeff.methods.psgd', 'steps': 3}
-    """
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        key = prefix.rstrip(".") if name == "_target_" else f"{prefix}{name}"
-        if name != "_partial_":
-            found |= flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return found
+            self._sinks.pop(name, None)

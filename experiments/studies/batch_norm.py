@@ -124,7 +124,7 @@ def write(out: Path, data: str | None) -> None:
         "seeds": ", ".join(map(str, SEEDS)),
         "found": "\n".join(page(found)),
     }
-    Page("report", PAGE, [Table("runs", "", [], [], data=found)], words=words, digits=6).write(out)
+    Page("report", PAGE, [Table("runs", "", [], data=found)], words=words, digits=6).write(out)
 
 
 if __name__ == "__main__":

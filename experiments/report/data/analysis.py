@@ -25,10 +25,10 @@ from commeff.experiments.report.data.rows import (
     TableRow,
     Target,
     half_dense,
-    nameable,
+    leader,
     table_row,
 )
-from commeff.experiments.report.data.statistics import best, higher_is_better
+from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.report.data.variants import (
     RecordedRun,
     Variant,
@@ -159,10 +159,11 @@ def analyse(
     chosen = _metric(plan, metric, list(by_id.values()))
     variants = group(plan, by_id, chosen)
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
-    champions = _champions(variants, chosen)
-    goals = {}
+    champions, goals = {}, {}
     for task in dict.fromkeys(variant.task for variant in variants):
-        reference = next((v for v in (*bases, *champions.values()) if v.task == task), None)
+        if top := leader([variant for variant in variants if variant.task == task], chosen):
+            champions[task] = top
+        reference = next((base for base in bases if base.task == task), top)
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
     rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
@@ -198,16 +199,6 @@ def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
     """The baseline on the same task that shares most labels with a variant, the first of equals."""
     fitting = [base for base in bases if base.task == variant.task]
     return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
-
-
-def _champions(variants: tuple[Variant, ...], metric: str) -> dict[str, Variant]:
-    found = {}
-    for task in dict.fromkeys(variant.task for variant in variants):
-        eligible = nameable(variant for variant in variants if variant.task == task and variant.finals(metric))
-        if eligible:
-            means = [final.mean for variant in eligible if (final := variant.final(metric))]
-            found[task] = eligible[best(means, metric)]
-    return found
 
 
 def _target(plan: StoredGrid, metric: str, level: float | None, reference: Variant | None) -> Target | None:

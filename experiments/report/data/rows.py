@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
-from commeff.experiments.report.data.quantities import INNER
-from commeff.experiments.report.data.statistics import Estimate, estimate, paired
-from commeff.experiments.report.data.variants import Variant, beats
+from commeff.experiments.report.data.quantities import INNER, quantity
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, paired
+from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.run.store import FINISHED
 
 FINALS = (
@@ -39,6 +39,17 @@ class Target:
     metric: str
     level: float
     origin: str
+
+    @property
+    def shown(self) -> str:
+        """The level as a reader meets it."""
+        of = quantity(self.metric)
+        return f"{self.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
+
+    @property
+    def words(self) -> str:
+        """The metric and its level."""
+        return f"{quantity(self.metric).words} {self.shown}"
 
 
 @dataclass(frozen=True)
@@ -138,15 +149,11 @@ def nameable(variants: Iterable[Variant]) -> list[Variant]:
     return [variant for variant in good if variant.chosen.complete] or good
 
 
-def leader(rows: Sequence[TableRow], name: str) -> TableRow | None:
-    """The row with the best mean of a quantity, among those that may be called good."""
-    finals = {row.variant: final for row in rows if (final := row.variant.final(name))}
-    named, top = {*nameable(finals)}, None
-    for row in rows:
-        final = finals.get(row.variant)
-        if final and row.variant in named and (top is None or beats(final.mean, finals[top.variant].mean, name)):
-            top = row
-    return top
+def leader(variants: Iterable[Variant], name: str) -> Variant | None:
+    """The variant with the best mean of a quantity, among those that may be called good; the first of equals."""
+    means = {variant: final.mean for variant in variants if (final := variant.final(name))}
+    good = nameable(means)
+    return good[best([means[variant] for variant in good], name)] if good else None
 
 
 def differs_from_best(row: TableRow) -> bool | None:

@@ -13,8 +13,10 @@ import pandas as pd
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
 from commeff.experiments.report.data.records import STATES, UNFINISHED, Record
-from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, higher_is_better
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached
 from commeff.experiments.run.store import FINISHED
+
+Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ class RecordedRun:
         """The value of a key, from its labels, its settings, or its configuration."""
         return self._settings.get(key)
 
-    def settings_without(self, keys: Collection[str]) -> tuple[tuple[str, str], ...]:
+    def settings_without(self, keys: Collection[str]) -> Labels:
         """All keys that decide the result and their values, but these."""
         found = leaves(self.record.config)
         return tuple(sorted((key, value) for key, value in found.items() if key not in keys))
@@ -126,11 +128,6 @@ class Variant:
         """The runs at the chosen values."""
         return self.chosen.runs
 
-    @property
-    def states(self) -> dict[str, int]:
-        """How many of its runs stand how, those that are not chosen included."""
-        return count_states([run for trial in self.trials for run in trial.runs])
-
     @cached_property
     def drawn(self) -> tuple[RecordedRun, ...]:
         """The runs that its curves show: those that are done, else those that got somewhere."""
@@ -171,27 +168,21 @@ def group(grid: StoredGrid, records: Mapping[str, Record], metric: str) -> tuple
     """The variants of a grid, in its order, at the values that `chooser` chooses."""
     by = chooser(grid, metric)
     goal = next(iter(grid.target.items()), None)
-    planned: dict[tuple[tuple[str, str], ...], dict[tuple[tuple[str, str], ...], list[RecordedRun]]] = {}
+    planned: dict[Labels, dict[Labels, list[RecordedRun]]] = {}
     for cell in grid.cells:
         fixed = tuple((key, value) for key, value in cell.labels.items() if key not in grid.over)
         tuned = tuple((key, cell.labels[key]) for key in grid.over if key in cell.labels)
         planned.setdefault(fixed, {}).setdefault(tuned, []).append(RecordedRun(cell, records[cell.run], goal))
     keys = task_keys([dict(fixed) for fixed in planned])
     tasks = [" ".join(_word(key, value) for key, value in fixed if key in keys) for fixed in planned]
-    families = [""] * len(planned)
-    for task in dict.fromkeys(tasks):
-        own = [(i, fixed, trials) for i, (fixed, trials) in enumerate(planned.items()) if tasks[i] == task]
-        words = [({k: v for k, v in fixed if k not in keys}, _first_cell(t).name, _method(t)) for _, fixed, t in own]
-        for (i, _, _), name in zip(own, _names(words), strict=True):
-            families[i] = name
+    labels = [{key: value for key, value in fixed if key not in keys} for fixed in planned]
+    families = _names(tasks, labels, [next(iter(by_values.values()))[0].cell for by_values in planned.values()])
     kinds = [*dict.fromkeys(families)]
-    variants = []
-    for number, (fixed, by_values) in enumerate(planned.items()):
+    variants: list[Variant] = []
+    for task, family, (fixed, by_values) in zip(tasks, families, planned.items(), strict=True):
         trials = tuple(Trial(dict(values), tuple(runs)) for values, runs in by_values.items())
-        task, family = tasks[number], families[number]
-        name = f"{family} {task}".strip()
-        chosen = select(trials, by)
-        variants.append(Variant(number, name, dict(fixed), chosen, trials, task, family, kinds.index(family)))
+        name, chosen = f"{family} {task}".strip(), select(trials, by)
+        variants.append(Variant(len(variants), name, dict(fixed), chosen, trials, task, family, kinds.index(family)))
     return tuple(variants)
 
 
@@ -204,7 +195,7 @@ def task_keys(labels: Sequence[Mapping[str, str]]) -> list[str]:
     """
     keys = ["task"] * any("task" in each for each in labels)
     for key in dict.fromkeys(key for each in labels for key in each if key.startswith("task.")):
-        families: dict[tuple[tuple[str, str], ...], set[str]] = defaultdict(set)
+        families: dict[Labels, set[str]] = defaultdict(set)
         parts: Counter[tuple[str | None, ...]] = Counter()
         for each in labels:
             families[tuple((k, v) for k, v in each.items() if k != key)].add(each.get(key, ""))
@@ -271,35 +262,26 @@ def is_number(text: str | None) -> bool:
         return False
 
 
-def beats(ours: float, theirs: float, metric: str) -> bool:
-    """Is ours the better number?"""
-    return ours > theirs if higher_is_better(metric) else ours < theirs
+def _names(tasks: Sequence[str], labels: Sequence[Mapping[str, str]], cells: Sequence[StoredCell]) -> list[str]:
+    """What to call variants by their first cells: the author's name, else the values of their labels, or the method.
 
+    Keys too where those coincide on one task.
 
-def _first_cell(trials: Mapping[tuple[tuple[str, str], ...], Sequence[RecordedRun]]) -> StoredCell:
-    return next(iter(trials.values()))[0].cell
-
-
-def _method(trials: Mapping[tuple[tuple[str, str], ...], Sequence[RecordedRun]]) -> str:
-    return _first_cell(trials).run.split("-")[0]
-
-
-def _names(variants: Sequence[tuple[Mapping[str, str], str | None, str]]) -> list[str]:
-    """What to call variants: the author's name, else the values of their labels; keys too where those coincide.
-
-    >>> _names([({"method": "dsgd", "topology": "ring"}, None, "dsgd"), ({"method.period": "8"}, None, "local_sgd")])
-    ['dsgd ring', 'period=8']
-    >>> _names([({"topology": "ring"}, "Ours", "x"), ({"topology": "star"}, "Ours", "x"), ({}, None, "psgd")])
+    >>> cells = [StoredCell(f"psgd-digits-{i}", i, {}, name=name) for i, name in enumerate(("Ours", "Ours", None))]
+    >>> _names(["digits"] * 3, [{"topology": "ring"}, {"topology": "star"}, {}], cells)
     ['Ours topology=ring', 'Ours topology=star', 'psgd']
+    >>> _names(["digits"] * 2, [{"method": "dsgd", "topology": "ring"}, {"method.period": "8"}], cells[2:] * 2)
+    ['dsgd ring', 'period=8']
     """
-    plain = [name or " ".join(_word(*label) for label in labels.items()) or method for labels, name, method in variants]
-    doubles = {name for name, count in Counter(plain).items() if count > 1}
-    return [
-        f"{settings or ''} {' '.join(f'{key}={value}' for key, value in labels.items())}".strip()
-        if name in doubles
-        else name
-        for name, (labels, settings, _) in zip(plain, variants, strict=True)
+    names = [
+        cell.name or " ".join(_word(*label) for label in own.items()) or cell.run.split("-")[0]
+        for cell, own in zip(cells, labels, strict=True)
     ]
+    counts = Counter(zip(tasks, names, strict=True))
+    for i, (task, own, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
+        if counts[task, names[i]] > 1:
+            names[i] = f"{cell.name or ''} {' '.join(f'{key}={value}' for key, value in own.items())}".strip()
+    return names
 
 
 def _word(key: str, value: str) -> str:

@@ -167,14 +167,6 @@ class Modeller:
         return self._attendances[key]
 
 
-def wallclocks(
-    analysis: Analysis, clusters: Sequence[str], step_seconds: float | None, efficiency: float | None
-) -> list[Wallclock]:
-    """The variants of a report on each of its clusters, whose arguments are those of `places_of`."""
-    modeller = Modeller()
-    return [wallclock(analysis, place, modeller) for place in places_of(analysis, clusters, step_seconds, efficiency)]
-
-
 def places_of(
     analysis: Analysis,
     clusters: Sequence[str] = (),

@@ -16,6 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import FontProperties
+from matplotlib.lines import Line2D
 from matplotlib.textpath import text_to_path
 
 from commeff.experiments.escape import spreadsheet_text
@@ -79,6 +80,11 @@ class Look:
     marker: str
     width: float = 1.5
     hollow: bool = False
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """The arguments with which matplotlib draws a line so."""
+        return {"color": self.colour, "linestyle": self.dash, "linewidth": self.width, "marker": self.marker}
 
 
 def look(position: int) -> Look:
@@ -245,7 +251,11 @@ def canvas(figure: Figure) -> Canvas:
         row, column = divmod(i, figure.columns)
         panel.draw(drawn.add_axes(panel.box(sum(widths[:column]), size[1] - (row + 1) * height, size)))
     if figure.legend:
-        handles = [_handle(each) for _, each in figure.legend]
+        fills: list[Any] = ["none" if each.hollow else "full" for _, each in figure.legend]
+        handles = [
+            Line2D([], [], **each.line, markersize=4, fillstyle=fill)
+            for (_, each), fill in zip(figure.legend, fills, strict=True)
+        ]
         drawn.legend(handles, names, loc="lower center", ncols=columns, fontsize=letters(8))
     return drawn
 
@@ -266,18 +276,3 @@ def write_csv(data: pd.DataFrame, path: Path, digits: int | None = None) -> None
 
 def _cell(value: Any) -> Any:
     return spreadsheet_text(value) if isinstance(value, str) else value
-
-
-def _handle(each: Look) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D(
-        [],
-        [],
-        color=each.colour,
-        linestyle=each.dash,
-        marker=each.marker,
-        linewidth=each.width,
-        markersize=4,
-        fillstyle="none" if each.hollow else "full",
-    )

@@ -20,6 +20,7 @@ Box = tuple[float, float, float, float]  # left, bottom, right, top
 Boxes = NDArray[np.float64]  # shape (..., 4)
 RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0, 64.0, 80.0, 98.0, 118.0, 140.0)  # points from the marker to the label
 ANGLES = (0.0, 45.0, -45.0, 180.0, 135.0, -135.0, 90.0, -90.0)
+HANGING = 3.0  # square points of overlap that one outside the frame is worth
 FAR = 4.0  # square points of overlap that are worth a point of distance
 LEGIBLE = 1e4  # square points that a label upon a label is worth
 LEADER = 13.0  # from here on a line leads from the label to its point
@@ -50,6 +51,7 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ())
     obstacles = np.concatenate([np.tile(centres, 2) + 4 * OUTWARD, ends + OUTWARD])
     renderer = FigureCanvasAgg(cast(Canvas, axes.figure)).get_renderer()  # one for all labels: making it takes longest
     spots = [(ring, angle) for ring in RINGS for angle in ANGLES]
+    distances = np.array([ring for ring, _ in spots])
     there = [text.get_window_extent(renderer).extents for text in axes.texts]
     written = np.reshape(there, (-1, 4)) / point + OUTWARD
     for label, centre in zip(labels, centres, strict=True):
@@ -58,8 +60,9 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ())
         text.remove()
         size = (extent.width / point, extent.height / point)
         boxes = np.array([_box(centre, ring, angle, size) for ring, angle in spots])
-        costs = _cost(boxes, obstacles, inside) + FAR * np.array([ring for ring, _ in spots])
-        costs += LEGIBLE * (_common(boxes[:, None], written).sum(axis=1) > 0)
+        outside = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - _common(boxes, inside)
+        costs = _common(boxes[:, None], obstacles).sum(axis=1) + HANGING * outside
+        costs += LEGIBLE * (_common(boxes[:, None], written).sum(axis=1) > 0) + FAR * distances
         (ring, angle), box = spots[int(costs.argmin())], boxes[costs.argmin()]
         written = np.append(written, [box + OUTWARD], axis=0)
         leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}
@@ -88,13 +91,6 @@ def _box(centre: Sequence[float], ring: float, angle: float, size: tuple[float, 
     ]
     (x, y), (width, height) = middle, size
     return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-
-
-def _cost(boxes: Boxes, others: Boxes, inside: Boxes) -> Boxes:
-    """How much each box covers of others and, three times as bad, hangs out of the frame."""
-    covered = _common(boxes[:, None], others).sum(axis=1)
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    return covered + 3 * (area - _common(boxes, inside))
 
 
 def _common(one: Boxes, other: Boxes) -> Boxes:

@@ -100,19 +100,10 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     front = [spots[i] for i in pareto_front([s.cost for s in spots], [s.value for s in spots], metric)]
     axes.step([s.cost for s in front], [s.value for s in front], where="post", color=QUIET, linewidth=0.9, zorder=1)
     for spot in spots:
-        colour, gid = spot.look.colour, f"variant-{spot.number}"
-        axes.plot([spot.cost, spot.cost], spot.ends, color=colour, linewidth=1.0, alpha=0.45, gid=gid)
-        fill: Any = "none" if spot.half is None else "full"
-        axes.plot(
-            spot.cost,
-            spot.value,
-            marker=spot.look.marker,
-            fillstyle=fill,
-            color=colour,
-            markersize=6.5,
-            zorder=3,
-            gid=gid,
-        )
+        ink: dict[str, Any] = {"color": spot.look.colour, "gid": f"variant-{spot.number}"}
+        axes.plot([spot.cost, spot.cost], spot.ends, linewidth=1.0, alpha=0.45, **ink)
+        marker: Any = {"marker": spot.look.marker, "fillstyle": "none" if spot.half is None else "full"}
+        axes.plot(spot.cost, spot.value, **marker, markersize=6.5, zorder=3, **ink)
     axes.margins(x=0.12, y=0.08)
     logarithmic(axes, "x")
     fit(axes, "y", spot_limits(spots, metric))
@@ -171,16 +162,7 @@ def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
-    axes.plot(
-        x,
-        y,
-        color=look.colour,
-        linestyle=look.dash,
-        linewidth=look.width,
-        marker=look.marker,
-        markevery=apart,
-        gid=gid,
-    )
+    axes.plot(x, y, **look.line, markevery=apart, gid=gid)
 
 
 def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:

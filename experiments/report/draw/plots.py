@@ -63,8 +63,8 @@ def convergence(analysis: Analysis) -> Figure | None:
     ]
     caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale."
     caption += f" {clock(analysis)}" if "seconds" in views else ""
-    caption += pressed(panels.line_limits(lines, metric) for (_, metric), lines in drawn.items())
-    caption += gone([variant.name for variant in every if variant.diverged])
+    limits = [panels.line_limits(lines, metric) for (_, metric), lines in drawn.items()]
+    caption += cut_off(limits, [variant.name for variant in every if variant.diverged])
     early = [variant.name for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     styles = looks(analysis)
@@ -96,7 +96,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     parts = [_small(str(line.number), partial(draw, line=line), names) for line in lines]
     base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
     caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
-    caption += pressed([shown]) + gone([line.name for line in lines if line.diverged])
+    caption += cut_off([shown], [line.name for line in lines if line.diverged])
     return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
 
 
@@ -104,34 +104,22 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     """The final metric against the bytes on the wire, with the Pareto front."""
     metric, styles = analysis.metric, looks(analysis)
     rows = [row for row in analysis.rows if {metric, "wire_bytes"} <= row.finals.keys()]
-    sending = [row for row in rows if row.finals["wire_bytes"].mean > 0]
+    sent = [(row.variant, row.finals["wire_bytes"].mean, row.finals[metric]) for row in rows]
+    sending = [(variant, cost, final) for variant, cost, final in sent if cost > 0]
     if not sending:
         return None
     scale = quantity("wire_bytes").scale
     spots = [
-        Spot(
-            row.variant.kind,
-            row.variant.name,
-            styles[row.variant.number],
-            row.finals["wire_bytes"].mean * scale,
-            row.finals[metric].mean,
-            row.finals[metric].half,
-        )
-        for row in sending
+        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half)
+        for variant, cost, final in sending
     ]
     data = pd.DataFrame(
-        {
-            "variant": row.variant.name,
-            "wire_bytes": row.finals["wire_bytes"].mean,
-            metric: row.finals[metric].mean,
-            "interval": row.finals[metric].half,
-            "n": row.finals[metric].n,
-        }
-        for row in sending
+        {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
+        for variant, cost, final in sending
     )
     reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
-    silent = [row.variant.name for row in rows if row not in sending]
-    seeds = _count([row.finals[metric].n for row in sending])
+    silent = [variant.name for variant, cost, _ in sent if not cost > 0]
+    seeds = count_seeds([final.n for *_, final in sending])
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
         f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
@@ -139,7 +127,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     )
     caption += SINGLE * any(spot.half is None for spot in spots)
     caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
-    caption += pressed([panels.spot_limits(spots, metric)])
+    caption += cut_off([panels.spot_limits(spots, metric)])
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
     part = Panel("all", draw, 7.6, 4.0 + 0.12 * max(0, len(spots) - MANY), (0.65, 0.15, 0.45, 0.15))
     return Figure("pareto", "Quality against bytes", caption, [part], 1, data)
@@ -154,8 +142,8 @@ def consensus(analysis: Analysis) -> Figure | None:
     agreeing = [line.name for line in lines if line not in apart]
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
     caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
-    caption += pressed([panels.line_limits(apart, "consensus_distance")])
-    caption += gone([line.name for line in apart if line.diverged])
+    limits = panels.line_limits(apart, "consensus_distance")
+    caption += cut_off([limits], [line.name for line in apart if line.diverged])
     part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
     legend = [(line.name, line.look) for line in apart]
     return Figure("consensus", "Consensus distance", caption, [part], 1, _data(apart), legend)
@@ -222,13 +210,13 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    return f"Lines are means over seeds ({_count(counts)}), bands 95 % intervals (Student's t), as in the tables."
+    return f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
 
 
-def _count(seeds: Sequence[int]) -> str:
+def count_seeds(seeds: Sequence[int]) -> str:
     """How many seeds the variants have.
 
-    >>> _count([3, 3]), _count([3, 1])
+    >>> count_seeds([3, 3]), count_seeds([3, 1])
     ('n = 3', 'n = 1 to 3')
     """
     return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
@@ -241,16 +229,19 @@ def shown_metric(analysis: Analysis) -> str:
 
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
-    """The variants that have measured both; on a logarithmic axis nothing that was not sent can be shown."""
+    """The variants that have measured both."""
     styles, lines = looks(analysis), []
     for variant in analysis.variants:
-        if not {x, y} <= set(variant.curves):
-            continue
-        means = mean_curve(variant.curves, x, y)
-        means = means[means["x"] > 0] if x == "wire_bytes" else means
-        if not means.empty:
-            lines.append(Line(variant.kind, variant.name, styles[variant.number], means, variant.diverged))
-    return lines
+        if {x, y} <= set(variant.curves):
+            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y))
+    return [line for line in lines if line]
+
+
+def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str) -> Line | None:
+    """A variant's means over seeds; None where there is nothing that its axis can show."""
+    means = mean_curve(curves, x, y)
+    means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
+    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged)
 
 
 def _unfinished(variant: Variant) -> bool:
@@ -261,21 +252,15 @@ def _standing(variant: Variant) -> str:
     return " (diverged)" if variant.diverged else " (unfinished)" if _unfinished(variant) else ""
 
 
-def gone(names: Sequence[str]) -> str:
-    """What a caption says of variants all of whose runs diverged.
+def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:
+    """What a caption says of broken axes, and of variants all of whose runs diverged.
 
-    >>> gone(["dsgd", "d2"]), gone([])
+    >>> cut_off([], ["dsgd", "d2"]), cut_off([])
     (' Diverged, and cut where they leave the panels: dsgd, d2.', '')
     """
-    return f" Diverged, and cut where they leave the panels: {', '.join(names)}." if names else ""
-
-
-def pressed(limits: Iterable[AxisLimits]) -> str:
-    """What a caption says of broken axes."""
-    broken = any(each.broken for each in limits)
-    return (
-        " Beyond dashed lines, on grey, an axis is pressed together: a few variants lie far from all others." * broken
-    )
+    words = " Beyond dashed lines, on grey, an axis is pressed together: a few variants lie far from all others."
+    words *= any(each.broken for each in limits)
+    return words + (f" Diverged, and cut where they leave the panels: {', '.join(diverged)}." if diverged else "")
 
 
 def _data(lines: Sequence[Line]) -> pd.DataFrame:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -17,32 +17,20 @@ from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Panel, look
 
 MEASURED = "measured"
+FINALS = ("samples", "steps", "seconds")
 UNITS = {"throughput": "samples a second", "to target": "seconds to the target"}
 
 
-@dataclass(frozen=True)
-class VariantPoint:
-    """One variant: its family (all but the workers), n, and a quantity, measured or modelled on a place."""
-
-    family: str
-    workers: int
-    place: str
-    quantity: str
-    value: float
-
-
-def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
+def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     """Panels of throughput and of time to the target, first the measured ones, then those of each cluster, if any."""
-    points = [point for variant in analysis.variants for point in _points(analysis, variant, clocks)]
-    sizes = {point.workers for point in points}
-    if len(sizes) < 2:
-        return []
-    families = list(dict.fromkeys(point.family for point in points))
-    parts, places = [], list(dict.fromkeys(point.place for point in points))
-    for place in places:
+    data = pd.DataFrame([point for variant in analysis.variants for point in _points(analysis, variant, clocks)])
+    if data.empty or data["workers"].nunique() < 2:
+        return None
+    families, parts = [*dict.fromkeys(data["family"])], []
+    for place in dict.fromkeys(data["place"]):
         for quantity in UNITS:
-            own = [point for point in points if (point.place, point.quantity) == (place, quantity)]
-            if not own:
+            own = data[(data["place"] == place) & (data["quantity"] == quantity)]
+            if own.empty:
                 continue
             title = f"{quantity}, {place if place == MEASURED else f'modelled on {place}'}"
             draw = partial(_lines, points=own, families=families, title=title)
@@ -52,21 +40,20 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
         f"throughput, an n-th of the time. {clock(analysis)}"
     )
     words += " Panels that say modelled are not measured." if clocks else ""
-    data = pd.DataFrame([vars(point) for point in points])
     legend = [(family, look(i)) for i, family in enumerate(families)]
-    return [Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)]
+    return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)
 
 
-def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[VariantPoint]:
+def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
+    """What is known of a variant, measured or modelled on a place; its family is its name but for the workers."""
     workers = variant.runs[0].setting("workers")
     done = [run.record for run in variant.runs if run.record.state == "done"]
     if workers is None or not done:
         return []
-    family, n = family_of(variant), int(workers)
-    samples, steps, seconds = ([record.final(name) for record in done] for name in ("samples", "steps", "seconds"))
-    quantities = [
-        (MEASURED, "throughput", _mean(s / t if t > 0 else math.nan for s, t in zip(samples, seconds, strict=True)))
-    ]
+    samples, steps, seconds = (np.array([record.final(name) for record in done]) for name in FINALS)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        quantities = [(MEASURED, "throughput", float(np.mean(samples / seconds)))]
+        a_step = float(np.mean(samples / steps))
     row = next(row for row in analysis.rows if row.variant is variant)
     if row.reached and "seconds" in row.reached.costs:
         quantities.append((MEASURED, "to target", row.reached.costs["seconds"].mean))
@@ -74,12 +61,11 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
         modelled = each.of(variant)
         if modelled.timeline is None:
             continue
-        rate = _mean(s / k for s, k in zip(samples, steps, strict=True)) / modelled.timeline.step
-        quantities.append((each.place.name, "throughput", rate))
+        quantities.append((each.place.name, "throughput", a_step / modelled.timeline.step))
         if modelled.to_target:
             quantities.append((each.place.name, "to target", modelled.to_target.mean))
     return [
-        VariantPoint(family, n, place, name, value)
+        {"family": family_of(variant), "workers": int(workers), "place": place, "quantity": name, "value": value}
         for place, name, value in quantities
         if math.isfinite(value) and value > 0
     ]
@@ -91,28 +77,23 @@ def family_of(variant: Variant) -> str:
     return " ".join(labels) or variant.runs[0].setting("method") or variant.name
 
 
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers) if numbers else math.nan
-
-
-def _lines(axes: Axes, points: Sequence[VariantPoint], families: Sequence[str], title: str) -> None:
+def _lines(axes: Axes, points: pd.DataFrame, families: Sequence[str], title: str) -> None:
     """A line a family, and the ideal."""
     for i, family in enumerate(families):
-        own = sorted((point.workers, point.value) for point in points if point.family == family)
-        if own:
+        own = points[points["family"] == family].sort_values(["workers", "value"])
+        if not own.empty:
             each = look(i)
-            x, y = zip(*own, strict=True)
-            axes.plot(x, y, color=each.colour, linestyle=each.dash, marker=each.marker, gid=f"group-{i}")
-    first = min((point for point in points if point.family == points[0].family), key=lambda point: point.workers)
-    sizes = sorted({point.workers for point in points if point.workers >= first.workers})
-    power = 1 if points[0].quantity == "throughput" else -1
-    ideal = [first.value * (n / first.workers) ** power for n in sizes]
+            gid = f"group-{i}"
+            axes.plot(own["workers"], own["value"], color=each.colour, linestyle=each.dash, marker=each.marker, gid=gid)
+    of = points.iloc[0]
+    first = points[points["family"] == of["family"]].sort_values("workers", kind="stable").iloc[0]
+    everything = np.unique(points["workers"])
+    sizes = everything[everything >= first["workers"]]
+    ideal = first["value"] * (sizes / first["workers"]) ** (1.0 if of["quantity"] == "throughput" else -1.0)
     axes.plot(sizes, ideal, color=QUIET, linestyle=(0, (4, 2)), linewidth=0.9, zorder=1)
     logarithmic(axes, "x")
     logarithmic(axes, "y")
-    everything = sorted({point.workers for point in points})
     axes.set_xticks(everything, [str(n) for n in everything])
-    modelled = "" if points[0].place == MEASURED else ", modelled"
-    axes.set(xlabel="workers", ylabel=f"{UNITS[points[0].quantity]}{modelled}")
+    modelled = "" if of["place"] == MEASURED else ", modelled"
+    axes.set(xlabel="workers", ylabel=f"{UNITS[of['quantity']]}{modelled}")
     axes.set_title(title, color=INK)

@@ -9,11 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.quantities import quantity
-from commeff.experiments.report.data.rows import TableRow, Target
+from commeff.experiments.report.data.rows import TableRow
 from commeff.experiments.report.data.variants import Variant
-from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel, folded
-from commeff.experiments.report.draw.wallclock import LETTERS, NAMES, WIDE
+from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
+from commeff.experiments.report.draw.wallclock import NAMES, WIDE, list_names
 
 SECONDS, KEY = "simulated_seconds", "straggler"
 BAR = 0.17  # inches
@@ -32,11 +31,11 @@ def stragglers(analysis: Analysis) -> Figure | None:
     part = Panel("all", draw, WIDE, height, (NAMES, 0.15, 0.45, 0.1))
     counts = sorted({row.reached.of for rows in families.values() for row in rows if row.reached})
     caption = (
-        f"Seconds of the runs' clock to {_level(target)}: they are simulated, and nothing here was measured in time. "
+        f"Seconds of the runs' clock to {target.words}: they are simulated, and nothing here was measured in time. "
         f"Means over {' to '.join(map(str, counts))} seeds with 95 % intervals (Student's t), where all of them "
         "reached it. The last worker computes for so many times as long as the others."
     )
-    title = f"Simulated seconds to {_level(target)}"
+    title = f"Simulated seconds to {target.words}"
     return Figure("stragglers", title, caption, [part], 1, data, legend, own_key=True)
 
 
@@ -58,15 +57,9 @@ def _draw(axes: Axes, data: pd.DataFrame, names: Sequence[str], factors: Sequenc
         axes.barh(y, bar[SECONDS], height=0.9 * thick, color=COLOURS[i % len(COLOURS)], zorder=2, gid=gid)
         if pd.notna(bar["interval"]):
             axes.errorbar(bar[SECONDS], y, xerr=bar["interval"], color=INK, linewidth=0.9, capsize=2, zorder=3)
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="seconds to the target, simulated")
+    list_names(axes, names)
+    axes.set_xlabel("seconds to the target, simulated")
     axes.set_xlim(left=0)
-    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
-    axes.grid(axis="y", visible=False)
-
-
-def _level(target: Target) -> str:
-    of = quantity(target.metric)
-    return f"{of.words} {target.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
 
 
 def _words(factor: float) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called
-from commeff.experiments.report.data.quantities import quantity
-from commeff.experiments.report.data.statistics import mean_curve
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
@@ -30,17 +29,11 @@ from commeff.experiments.report.draw.figures import (
     lines_of,
 )
 from commeff.experiments.report.draw.panels import Line
-from commeff.experiments.report.draw.plots import SINGLE, gone, looks, pressed, shown_metric
+from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
-
-
-def wallclock_figures(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[Figure]:
-    """All that can be drawn of the modelled clusters."""
-    pictures = [speed_up(analysis, clocks), modelled_convergence(analysis, clocks), step_time(clocks)]
-    return [figure for figure in pictures if figure is not None]
 
 
 def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
@@ -62,12 +55,9 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     )
     numbers = {row.variant.name: row.variant.kind for _, row in rows}
     draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers, short=short)
-    of = quantity(target.metric)
-    level = f"{target.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
-    counts = sorted({row.speed_up.n for _, row in rows if row.speed_up})
-    seeds = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
+    seeds = count_seeds(data["n"].tolist())
     caption = (
-        f"Modelled, not measured: how many times as fast as {base} a method reaches {of.words} {level} on each "
+        f"Modelled, not measured: how many times as fast as {base} a method reaches {target.words} on each "
         f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
         f"seed, cut where they leave the figure.{' None where a seed never reaches it.' * bool(short)}"
         f"{SINGLE * bool(data['low'].isna().any())} {assumptions(clocks)}"
@@ -75,7 +65,7 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     row = max(_row(names), ROW * len(places) / 3)
     part = Panel("all", draw, WIDE, 0.75 + row * len(names), (NAMES, 0.15, 0.45, 0.1))
     legend = [(called(place), _look(i)) for i, place in enumerate(places)]
-    title = f"Modelled speed-up over {base} to {of.words} {level}"
+    title = f"Modelled speed-up over {base} to {target.words}"
     return Figure("speed_up", title, caption, [part], 1, data, legend, own_key=True)
 
 
@@ -130,25 +120,23 @@ def _speed_ups(
     for row in data.itertuples():
         i = places.index(row.cluster)
         y = names.index(row.variant) + 0.6 * ((i + 0.5) / len(places) - 0.5)
-        look, gid = _look(i), f"variant-{numbers[row.variant]}-group-{i}"
-        if pd.notna(row.low):
-            axes.plot([row.low, row.high], [y, y], color=look.colour, linewidth=1.0, alpha=0.5, gid=gid)
-        fill = "full" if pd.notna(row.low) else "none"
-        axes.plot(
-            row.modelled_speed_up,
-            y,
-            color=look.colour,
-            marker=look.marker,
-            markersize=5,
-            fillstyle=fill,
-            zorder=3,
-            gid=gid,
-        )
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel=f"times as fast as {base}, modelled")
-    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
+        look, whole = _look(i), pd.notna(row.low)
+        ink: dict[str, Any] = {"color": look.colour, "gid": f"variant-{numbers[row.variant]}-group-{i}"}
+        if whole:
+            axes.plot([row.low, row.high], [y, y], linewidth=1.0, alpha=0.5, **ink)
+        marker: Any = {"marker": look.marker, "fillstyle": "full" if whole else "none"}
+        axes.plot(row.modelled_speed_up, y, **marker, markersize=5, zorder=3, **ink)
+    list_names(axes, names)
+    axes.set_xlabel(f"times as fast as {base}, modelled")
     means = data["modelled_speed_up"]  # wide intervals of few seeds do not decide the scale
     axes.set_xlim(min(1.0, means.min()) / 1.6, max(1.0, means.max()) * 1.6)
     logarithmic(axes, "x")
+
+
+def list_names(axes: Axes, names: Sequence[str]) -> None:
+    """Names below each other to the left of the axes, a line each."""
+    axes.set(ylim=(len(names) - 0.5, -0.5))
+    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
     axes.grid(axis="y", visible=False)
 
 
@@ -171,8 +159,8 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         "Lines are means over seeds, bands 95 % intervals (Student's t), against modelled seconds on a logarithmic "
         f"scale: nothing here was measured in time. {assumptions(clocks)}"
     )
-    caption += pressed(shown)
-    caption += gone([row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason])
+    diverged = [row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason]
+    caption += cut_off(shown, diverged)
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
     styles = looks(analysis)
     legend = [(row.variant.name, styles[row.variant.number]) for row in clocks[0].rows if not row.reason]
@@ -192,10 +180,8 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     ]
     if not frames:
         return None
-    means = mean_curve(pd.concat(frames), "modelled_seconds", metric)
-    means = means[means["x"] > 0]
-    look = looks(analysis)[row.variant.number]
-    return None if means.empty else Line(row.variant.kind, row.variant.name, look, means, row.variant.diverged)
+    style = looks(analysis)[row.variant.number]
+    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
@@ -229,7 +215,7 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
         "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
         f"left exposed, by kind of operation. {assumptions(clocks)}"
     )
-    caption += pressed(bar_limits(own) for _, own in data.groupby("cluster"))
+    caption += cut_off(bar_limits(own) for _, own in data.groupby("cluster"))
     legend = [("computing", Look(RULE, "-", "s")), *((kind, Look(_colour(kind), "-", "s")) for kind in kinds)]
     return Figure(
         "step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend, own_key=True
@@ -274,8 +260,7 @@ def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str, kind
             (bar,) = axes.barh(y, width, left=right - width, height=0.72, zorder=3, facecolor="none", linewidth=0)
             bar.set(edgecolor=_colour(row.kind), hatch="////", gid=groups[row.kind])
             right -= width
-    axes.set(ylim=(len(names) - 0.5, -0.5), xlabel="milliseconds a step, modelled")
-    axes.set_yticks(range(len(names)), [folded(name, LETTERS) for name in names])
+    list_names(axes, names)
+    axes.set_xlabel("milliseconds a step, modelled")
     axes.set_title(called(title), color=INK)
-    axes.grid(axis="y", visible=False)
     fit(axes, "x", bar_limits(data))

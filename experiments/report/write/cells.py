@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from commeff.experiments.report.data.quantities import MISSING, Quantity, decimals, fixed, half_width, significant
+from commeff.experiments.report.data.quantities import (
+    MISSING,
+    Quantity,
+    decimals,
+    fixed,
+    half_width,
+    significant,
+    spread,
+)
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import is_number
-from commeff.experiments.report.write.table import Item
+from commeff.experiments.report.write.table import Column, Item
+
+NOTHING = Item(MISSING, quiet=True)
 
 
 def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None = None) -> list[Item]:
@@ -20,7 +30,7 @@ def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None 
     places = decimals(column, of)
     mixed = any(value is not None and value.n > 1 for value in column)
     return [
-        Item(MISSING, quiet=True)
+        NOTHING
         if value is None
         else Item(
             fixed(value.mean * of.scale, places),
@@ -37,7 +47,7 @@ def differences(column: Sequence[Estimate | None], of: Quantity) -> list[Item]:
     """A column of differences, with signs; those whose interval holds zero are quiet."""
     places = decimals(column, of)
     return [
-        Item(MISSING, quiet=True)
+        NOTHING
         if value is None
         else Item(
             fixed(value.mean * of.scale, places, signed=True),
@@ -55,10 +65,7 @@ def amounts(column: Sequence[float | None], scale: float = 1.0, suffix: str = ""
     >>> [item.text for item in amounts([14_430_000, None, 484_800], scale=1e-6)]
     ['14.4', '–', '0.485']
     """
-    return [
-        Item(MISSING, quiet=True) if value is None else Item(significant(value * scale) + suffix, value=value)
-        for value in column
-    ]
+    return [NOTHING if value is None else Item(significant(value * scale) + suffix, value=value) for value in column]
 
 
 def word(text: str, quiet: bool = False) -> Item:
@@ -66,23 +73,30 @@ def word(text: str, quiet: bool = False) -> Item:
     return Item(text or MISSING, quiet=quiet or not text)
 
 
-def number(value: float | None, text: str | None = None) -> Item:
+def seeds(n: int, of: int) -> Item:
+    """How many of the seeds did it; pale where some did not."""
+    return Item(f"{n} of {of}", value=n, quiet=n < of)
+
+
+def cost(value: Estimate, scale: float = 1.0) -> Item:
+    """What something took, down to the second digit of its interval."""
+    mean, half = spread(value.mean * scale, None if value.half is None else value.half * scale)
+    return Item(mean, half, value.mean)
+
+
+def words(heading: str, texts: Iterable[str], under: str = "", **settings: bool) -> Column:
+    """A column of words; `settings` are those of `Column`."""
+    return Column(heading, under, [word(text) for text in texts], words=True, **settings)
+
+
+def number(value: float | None, text: str) -> Item:
     """A cell with one number."""
-    if value is None:
-        return Item(MISSING, quiet=True)
-    return Item(significant(value) if text is None else text, value=value)
-
-
-def transpose(columns: Sequence[Sequence[Item]]) -> list[list[Item]]:
-    """Rows from columns."""
-    return [list(row) for row in zip(*columns, strict=True)]
+    return NOTHING if value is None else Item(text, value=value)
 
 
 def label_of(value: str | None) -> Item:
     """A label's value, sorted as a number where it is one."""
-    if value is None:
-        return Item(MISSING, quiet=True)
-    return Item(value, value=float(value) if is_number(value) else None)
+    return NOTHING if value is None else Item(value, value=float(value) if is_number(value) else None)
 
 
 def spread_of(name: str, value: Estimate | None) -> dict[str, object]:

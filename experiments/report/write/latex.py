@@ -27,14 +27,12 @@ def floating(table: Table) -> str:
     """A table with its caption: the title, the first note, and what its marks mean."""
     caption = " ".join([f"{table.title}.", *table.notes[:1], *table.marked()])
     head = [r"\begin{table}[tbp]", r"\centering", rf"\caption{{{latex_text(caption)}}}", rf"\label{{tab:{table.name}}}"]
-    shown = _printed(table)
-    heads = zip(*_heads(table, shown), strict=True)
+    columns = _printed(table)
     widths = dict.fromkeys(SIZES, 0.0)
-    for i, lines in zip(shown, heads, strict=True):
-        cells = [row[i].plain for row in table.rows]
-        letters = max(map(len, (*lines, *cells)))
+    for column, lines in zip(columns, zip(*_heads(columns), strict=True), strict=True):
+        letters = max(map(len, (*lines, *(item.plain for item in column.items))))
         for size, point in SIZES.items():
-            widths[size] += 2 * COLSEP + (LINES if _broken(table.columns[i], cells) else letters * point)
+            widths[size] += 2 * COLSEP + (LINES if _broken(column) else letters * point)
     size = next((size for size, width in widths.items() if width <= PAGE), [*SIZES][-1])
     return "\n".join(
         ["", *head, rf"\{size}", rf"\setlength{{\tabcolsep}}{{{COLSEP:g}pt}}", tabular(table), r"\end{table}"]
@@ -49,36 +47,33 @@ def file(table: Table) -> str:
 
 def tabular(table: Table) -> str:
     """The columns that one would print."""
-    shown = _printed(table)
-    columns = [table.columns[i] for i in shown]
-    shape = "".join(_shape(column, [row[i] for row in table.rows]) for i, column in zip(shown, columns, strict=True))
+    columns = _printed(table)
+    shapes = ["p{5cm}" if _broken(column) else "l" if column.words else "r" for column in columns]
     return "\n".join(
         [
-            rf"\begin{{tabular}}{{{shape}}}",
+            rf"\begin{{tabular}}{{{''.join(shapes)}}}",
             r"\toprule",
-            *(" & ".join(map(latex_text, line)) + r" \\" for line in _heads(table, shown) if any(line)),
+            *(" & ".join(map(latex_text, line)) + r" \\" for line in _heads(columns) if any(line)),
             r"\midrule",
-            *(" & ".join(_cell(row[i]) for i in shown) + r" \\" for row in table.rows),
+            *(" & ".join(map(_cell, row)) + r" \\" for row in zip(*(column.items for column in columns), strict=True)),
             r"\bottomrule",
             r"\end{tabular}",
         ]
     )
 
 
-def _printed(table: Table) -> list[int]:
-    """The numbers of the columns that LaTeX has."""
-    return [i for i, column in enumerate(table.columns) if column.brief and column.printed]
+def _printed(table: Table) -> list[Column]:
+    """The columns that LaTeX has."""
+    return [column for column in table.columns if column.brief and column.printed]
 
 
-def _heads(table: Table, shown: Sequence[int]) -> list[list[str]]:
+def _heads(columns: Sequence[Column]) -> list[list[str]]:
     """The lines above the columns: headings, long ones in several, and below them units and the like.
 
-    >>> table = Table("t", "", [Column("n"), Column("local models' loss", "mean")], [])
-    >>> _heads(table, [0, 1])
+    >>> _heads([Column("n"), Column("local models' loss", "mean")])
     [['', 'local'], ['', "models'"], ['n', 'loss'], ['', 'mean']]
     """
-    columns = [table.columns[i] for i in shown]
-    rooms = [max(HEADING, *(len(row[i].plain) for row in table.rows)) if table.rows else HEADING for i in shown]
+    rooms = [max([HEADING, *(len(item.plain) for item in column.items)]) for column in columns]
     above = [textwrap.wrap(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
     below = [textwrap.wrap(column.under, room) for column, room in zip(columns, rooms, strict=True)]
     high, low = (max(map(len, stacks), default=0) for stacks in (above, below))
@@ -86,16 +81,9 @@ def _heads(table: Table, shown: Sequence[int]) -> list[list[str]]:
     return [list(line) for line in zip(*stacks, strict=True)]
 
 
-def _shape(column: Column, items: Sequence[Item]) -> str:
-    """How a column stands: numbers right, words left, long words in lines."""
-    if not column.words:
-        return "r"
-    return "p{5cm}" if _broken(column, [item.text for item in items]) else "l"
-
-
-def _broken(column: Column, cells: Sequence[str]) -> bool:
+def _broken(column: Column) -> bool:
     """Do its cells stand in several lines?"""
-    return column.words and any(len(cell) > LONG for cell in cells)
+    return column.words and any(len(item.plain) > LONG for item in column.items)
 
 
 def _cell(item: Item) -> str:

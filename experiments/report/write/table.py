@@ -58,10 +58,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, a second line for units and the like, and whether the column holds numbers or words."""
+    """A heading, a second line for units and the like, the cells, and whether they hold numbers or words."""
 
     heading: str
     under: str = ""
+    items: Sequence[Item] = ()
     words: bool = False
     code: bool = False
     brief: bool = True  # shown on a terminal and in LaTeX too
@@ -70,20 +71,24 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns and rows; `data` has the numbers with all their digits, for the CSV file."""
+    """Columns with equally many cells; `data` has the numbers with all their digits, for the CSV file."""
 
     name: str
     title: str
     columns: Sequence[Column]
-    rows: Sequence[Sequence[Item]]
     notes: Sequence[str] = ()
     data: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False)
     kind: str = ""  # its name but for the task, where there are several
 
-    def marked(self, columns: Sequence[int] | None = None) -> list[str]:
+    @property
+    def rows(self) -> list[tuple[Item, ...]]:
+        """The cells line by line."""
+        return [*zip(*(column.items for column in self.columns), strict=True)]
+
+    def marked(self, columns: Sequence[Column] | None = None) -> list[str]:
         """The notes on marks that stand in some columns; in any, unless they are given."""
-        shown = range(len(self.columns)) if columns is None else columns
-        marks = {row[i].mark for row in self.rows for i in shown}
+        shown = self.columns if columns is None else columns
+        marks = {item.mark for column in shown for item in column.items}
         return [note for note in self.notes if note[:1] in marks]
 
     @classmethod
@@ -114,15 +119,17 @@ class Table:
             plain = f".{digits}g" if digits and isinstance(value, float) else ""
             return Item(f"{value:{'' if isinstance(value, str) else (forms or {}).get(heading, plain)}}")
 
-        columns = [Column(heading, words=heading not in numbers) for heading in names]
-        rows = [[item(heading, line[heading]) for heading in names] for line in lines]
-        return cls(name, "", columns, rows, data=pd.DataFrame(lines) if data is None else data)
+        columns = [
+            Column(heading, items=[item(heading, line[heading]) for line in lines], words=heading not in numbers)
+            for heading in names
+        ]
+        return cls(name, "", columns, data=pd.DataFrame(lines) if data is None else data)
 
 
 def markdown(table: Table) -> list[str]:
     r"""The lines of a Markdown table, without its title and notes.
 
-    >>> print("\n".join(markdown(Table("t", "", [Column("loss", "mean")], [[Item("1.0", "0.1", best=True)]]))))
+    >>> print("\n".join(markdown(Table("t", "", [Column("loss", "mean", [Item("1.0", "0.1", best=True)])]))))
     | loss (mean) |
     |--:|
     | **1.0** ± 0.1 |
@@ -215,22 +222,23 @@ def print_table(table: Table, width: int | None = None) -> None:
     from rich.text import Text
 
     console = Console(width=width or (None if sys.stdout.isatty() else UNATTENDED), highlight=False)
-    brief = [i for i, column in enumerate(table.columns) if column.brief]
-    cells = [[visible(row[i].plain) for row in table.rows] for i in range(len(table.columns))]
-    heads = [(visible(column.heading), visible(column.under)) for column in table.columns]
+    brief = [column for column in table.columns if column.brief]
+    heads = [(visible(column.heading), visible(column.under)) for column in brief]
+    cells = [[visible(item.plain) for item in column.items] for column in brief]
     letters = [max(map(len, (*head, *column))) for head, column in zip(heads, cells, strict=True)]
-    while len(brief) > 2 and min(letters[brief[0]], NARROW) + sum(letters[i] + 2 for i in brief[1:]) > console.width:
+    while (
+        len(brief) > 2 and min(letters[0], NARROW) + sum(each + 2 for each in letters[1 : len(brief)]) > console.width
+    ):
         brief.pop()
     title = Text(visible(table.title))
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title=title, title_justify="left", title_style="bold")
-    for place, i in enumerate(brief):
-        head = Text("\n".join(heads[i]).strip(), justify="left" if table.columns[i].words else "right")
+    for place, column in enumerate(brief):
+        head = Text("\n".join(heads[place]).strip(), justify="left" if column.words else "right")
         grid.add_column(head, justify=head.justify or "default", no_wrap=place > 0, overflow="fold")
-    for number, row in enumerate(table.rows):
-        if not any(cells[i][number] for i in brief[1:]):
-            continue  # a line of what has no room
-        styles = ("bold" if row[i].best else "dim" if row[i].quiet else "" for i in brief)
-        grid.add_row(*(Text(cells[i][number], style=style) for i, style in zip(brief, styles, strict=True)))
+    for row in zip(*(column.items for column in brief), strict=True):
+        if any(item.plain for item in row[1:]):  # else it is a line of what has no room
+            styles = ("bold" if item.best else "dim" if item.quiet else "" for item in row)
+            grid.add_row(*(Text(visible(item.plain), style) for item, style in zip(row, styles, strict=True)))
     console.print(grid)
     for note in table.marked(brief):
         console.print(Text(visible(note)))

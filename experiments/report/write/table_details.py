@@ -15,13 +15,13 @@ from commeff.experiments.config.registry import split
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.commands import settings_of
-from commeff.experiments.report.data.quantities import MISSING, fixed, quantity, spread
-from commeff.experiments.report.data.rows import WAYS, TableRow, shortfall
+from commeff.experiments.report.data.quantities import MISSING, fixed, quantity
+from commeff.experiments.report.data.rows import WAYS, shortfall
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun, Trial
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
-from commeff.experiments.report.write.cells import estimates, label_of, number, spread_of, transpose, word
+from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, number, seeds, spread_of, words
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.run.store import FINISHED
 
@@ -31,31 +31,28 @@ UNITS = {"wire_bytes": "MB, counted", "seconds": "s, measured", "simulated_secon
 def target_table(analysis: Analysis) -> Table | None:
     """Steps, epochs, bytes and seconds to where the target is first reached."""
     goal = analysis.target
-    if goal is None or not any(row.reached and row.reached.of for row in analysis.rows):
+    rows = [(row.variant.name, row.reached) for row in analysis.rows if row.reached and row.reached.of]
+    if goal is None or not rows:
         return None
-    rows = [row for row in analysis.rows if row.reached and row.reached.of]
-    of = quantity(goal.metric)
-    ways = [way for way in WAYS if any(row.reached and way in row.reached.costs for row in rows)]
-    columns = [Column("variant", words=True), Column("reached", "seeds")]
-    cells = [[word(row.variant.name) for row in rows], [_reached(row) for row in rows]]
-    data = [
-        {"variant": row.variant.name, "reached": row.reached.n, "of": row.reached.of} for row in rows if row.reached
+    columns = [
+        words("variant", [name for name, _ in rows]),
+        Column("reached", "seeds", [seeds(end.n, end.of) for _, end in rows]),
     ]
-    for way in ways:
-        unit = quantity(way)
-        columns.append(Column(unit.heading, UNITS.get(way, "")))
-        costs = [row.reached.costs.get(way) if row.reached else None for row in rows]
-        cells.append([_cost_item(row, way, unit.scale) for row in rows])
-        for line, item in zip(data, costs, strict=True):
-            line |= spread_of(way, item)
-    level = f"{goal.level * of.scale:.4g}" + (" %" if of.unit == "%" else "")
+    data: list[dict[str, object]] = [{"variant": name, "reached": end.n, "of": end.of} for name, end in rows]
+    for way in [way for way in WAYS if any(way in end.costs for _, end in rows)]:
+        of, items = quantity(way), []
+        for line, (_, end) in zip(data, rows, strict=True):
+            took = end.costs.get(way)
+            items.append(cost(took, of.scale) if took else NOTHING if end.n else Item("not reached", quiet=True))
+            line |= spread_of(way, took)
+        columns.append(Column(of.heading, UNITS.get(way, ""), items))
     sign = "at least" if goal.metric.endswith("accuracy") else "at most"
     notes = [
-        f"Target: {quantity(goal.metric).words} {sign} {level}, {goal.origin}. Counted up to where the "
+        f"Target: {quantity(goal.metric).words} {sign} {goal.shown}, {goal.origin}. Counted up to where the "
         "line between two evaluations reaches it. Means over the seeds with 95 % intervals, where all of them "
         "reached it."
     ]
-    return Table("target", "Time and bytes to target", columns, transpose(cells), notes, pd.DataFrame(data))
+    return Table("target", "Time and bytes to target", columns, notes, pd.DataFrame(data))
 
 
 def sweep_table(analysis: Analysis) -> Table | None:
@@ -69,32 +66,26 @@ def sweep_table(analysis: Analysis) -> Table | None:
         None if few else estimate(trial.finals(by.key).values()) for (_, trial), few in zip(tried, short, strict=True)
     ]
     items = estimates(finals, by)
-    rows, data = [], []
-    for (variant, trial), few, final, item in zip(tried, short, finals, items, strict=True):
-        chosen = trial is variant.chosen
-        labels = [label_of(trial.values.get(key)) for key in over]
-        done = sum(run.record.state == "done" for run in trial.runs)
-        mark = Item(few or item.text, item.half, item.value, best=chosen)
-        rows.append(
-            [
-                word(variant.name),
-                *labels,
-                Item(f"{done}/{len(trial.runs)}", value=done),
-                mark,
-                Item("chosen" if chosen else ""),
-            ]
-        )
-        data.append({"variant": variant.name, **trial.values, "chosen": chosen, **spread_of(by.key, final)})
+    chosen = [trial is variant.chosen for variant, trial in tried]
+    done = [(sum(run.record.state == "done" for run in trial.runs), len(trial.runs)) for _, trial in tried]
+    means = [
+        Item(few or item.text, item.half, item.value, best=best)
+        for few, item, best in zip(short, items, chosen, strict=True)
+    ]
     columns = [
-        Column("variant", words=True),
-        *(Column(key) for key in over),
-        Column("seeds", "done"),
-        Column(by.heading, by.unit),
-        Column("", words=True),
+        words("variant", [variant.name for variant, _ in tried]),
+        *(Column(key, "", [label_of(trial.values.get(key)) for _, trial in tried]) for key in over),
+        Column("seeds", "done", [Item(f"{count}/{of}", value=count) for count, of in done]),
+        Column(by.heading, by.unit, means),
+        Column("", "", [Item("chosen" * best) for best in chosen], words=True),
+    ]
+    data = [
+        {"variant": variant.name, **trial.values, "chosen": best, **spread_of(by.key, final)}
+        for (variant, trial), best, final in zip(tried, chosen, finals, strict=True)
     ]
     notes = [f"{' and '.join(over)} chosen by the best mean {by.words}, among values whose seeds are all done."]
     notes += ["A value with which more seeds reach the target goes before."] * any(short)
-    return Table("sweep", "Every value tried", columns, rows, notes, pd.DataFrame(data))
+    return Table("sweep", "Every value tried", columns, notes, pd.DataFrame(data))
 
 
 def _short(trial: Trial, by: str) -> str:
@@ -107,26 +98,24 @@ def failure_table(analysis: Analysis) -> Table | None:
     """The runs that ended otherwise than done: where, why, and how to run them again."""
     if not analysis.unlucky:
         return None
-    rows, data = [], []
+    lines = []
     for run in analysis.unlucky:
         status = run.record.status
         step, reason = status.get("step"), run.record.error or str(status.get("error") or "")
         if run.record.state == "diverged":
             step, reason = run.record.summary.get("step", step), run.record.reason or "a loss is no longer finite"
         where = f"{step if step is not None else '?'} of {status.get('steps', '?')}"
-        command = command_of(run, analysis)
-        rows.append([word(run.cell.run), word(run.record.state), word(where), word(reason), word(command)])
-        data.append(
-            {"run": run.cell.run, "state": run.record.state, "step": step, "reason": reason, "command": command}
-        )
+        lines.append((run.cell.run, run.record.state, step, where, reason, command_of(run, analysis)))
+    runs, states, steps, places, reasons, commands = zip(*lines, strict=True)
     columns = [
-        Column("run", words=True, code=True),
-        Column("state", words=True),
-        Column("step", words=True),
-        Column("last words", words=True),
-        Column("run it again", words=True, code=True, brief=False),
+        words("run", runs, code=True),
+        words("state", states),
+        words("step", places),
+        words("last words", reasons),
+        words("run it again", commands, code=True, brief=False),
     ]
-    return Table("failures", "Runs that did not end well", columns, rows, data=pd.DataFrame(data))
+    data = pd.DataFrame({"run": runs, "state": states, "step": steps, "reason": reasons, "command": commands})
+    return Table("failures", "Runs that did not end well", columns, data=data)
 
 
 def environment_table(analysis: Analysis) -> Table | None:
@@ -140,52 +129,42 @@ def environment_table(analysis: Analysis) -> Table | None:
     if not differing:
         return None
     lines = [(key, value, count) for key, values in differing.items() for value, count in sorted(values.items())]
-    rows = [[word(key), word(value), number(count, str(count))] for key, value, count in lines]
-    columns = [Column("", words=True), Column("value", words=True), Column("runs")]
-    data = pd.DataFrame(lines, columns=["key", "value", "runs"])
-    return Table("environment", "Not all runs ran in the same place", columns, rows, data=data)
+    keys, values, runs = zip(*lines, strict=True)
+    columns = [words("", keys), words("value", values), Column("runs", "", [number(n, str(n)) for n in runs])]
+    data = pd.DataFrame({"key": keys, "value": values, "runs": runs})
+    return Table("environment", "Not all runs ran in the same place", columns, data=data)
 
 
 def topology_table(networks: Sequence[UsedTopology]) -> Table:
     """One line a topology: its degree, messages and mixing."""
-    rows, data = [], []
-    for network in networks:
-        rho = network.shrinkage()
+    periods = [network.topology.period for network in networks]
+    shrinkages = [network.shrinkage() for network in networks]
+    data = pd.DataFrame(
+        {"topology": network.name, "workers": network.topology.n, "degree": network.degree}
+        | {"messages": network.messages, "period": period, "rho": rho, "users": ", ".join(network.users)}
+        for network, period, rho in zip(networks, periods, shrinkages, strict=True)
+    )
+    rhos, gaps = [], []
+    for network, rho in zip(networks, shrinkages, strict=True):
         exact = rho == 0 and network.steps > 1
         gap = "exact after a period" if exact else MISSING if rho is None else fixed(1 - rho, 4)
-        period = str(network.topology.period or "never repeats")
-        rows.append(
-            [
-                word(network.name),
-                number(network.topology.n, str(network.topology.n)),
-                number(network.degree, str(network.degree)),
-                number(network.messages, f"{network.messages:g}"),
-                Item(period, value=network.topology.period or math.inf),
-                number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)),
-                Item(gap, value=None if rho is None else 1 - rho),
-                word(", ".join(network.users)),
-            ]
-        )
-        data.append(
-            {"topology": network.name, "workers": network.topology.n, "degree": network.degree}
-            | {"messages": network.messages, "period": network.topology.period, "rho": rho}
-            | {"users": ", ".join(network.users)}
-        )
+        rhos.append(number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)))
+        gaps.append(Item(gap, value=None if rho is None else 1 - rho))
     columns = [
-        Column("topology", words=True),
-        Column("workers"),
-        Column("degree", "busiest"),
-        Column("messages", "a step, all"),
-        Column("period", "steps"),
-        Column("ρ", "a step"),
-        Column("gap", "1 − ρ"),
-        Column("used by", words=True, printed=False),
+        words("topology", data["topology"]),
+        Column("workers", "", [number(n, str(n)) for n in data["workers"]]),
+        Column("degree", "busiest", [number(n, str(n)) for n in data["degree"]]),
+        Column("messages", "a step, all", [number(n, f"{n:g}") for n in data["messages"]]),
+        Column("period", "steps", [Item(str(each or "never repeats"), value=each or math.inf) for each in periods]),
+        Column("ρ", "a step", rhos),
+        Column("gap", "1 − ρ", gaps),
+        words("used by", data["users"], printed=False),
     ]
     notes = [
         "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
         f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
     ]
-    return Table("topologies", "Who talks to whom", columns, rows, notes, pd.DataFrame(data))
+    return Table("topologies", "Who talks to whom", columns, notes, data)
 
 
 def _place(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -221,19 +200,3 @@ def train_command(settings: Sequence[str], config: Mapping[str, Any], store: Pat
     return shlex.join(
         ["commeff", "train", *files, *(word for word in settings if word[:1] != "-"), "--store", str(store)]
     )
-
-
-def _reached(row: TableRow) -> Item:
-    reached = row.reached
-    if reached is None:
-        return Item(MISSING, quiet=True)
-    return Item(f"{reached.n} of {reached.of}", value=reached.n, quiet=reached.n < reached.of)
-
-
-def _cost_item(row: TableRow, way: str, scale: float) -> Item:
-    """What it took, where all seeds got there."""
-    cost = row.reached.costs.get(way) if row.reached else None
-    if cost is None:
-        return Item(MISSING if row.reached and row.reached.n else "not reached", quiet=True)
-    mean, half = spread(cost.mean * scale, None if cost.half is None else cost.half * scale)
-    return Item(mean, half, cost.mean)

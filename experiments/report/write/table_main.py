@@ -1,15 +1,17 @@
-"""The main table: a line a variant."""
+"""The main table, a line a variant, and the notes below it: how to read it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
-from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
+from commeff.experiments.report.data.summary import at
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
@@ -18,14 +20,13 @@ from commeff.experiments.report.write.cells import (
     estimates,
     label_of,
     spread_of,
-    transpose,
-    word,
+    words,
 )
-from commeff.experiments.report.write.notes import DAGGER, DOUBLE_DAGGER, how_to_read
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
 from commeff.require import did_you_mean
 
+DAGGER, DOUBLE_DAGGER = "†", "‡"
 OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
 QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
 AMOUNTS = {  # heading, unit, scale
@@ -43,25 +44,6 @@ GAP = 2.4  # letters between columns
 NAME = (12.0, 36)  # letters: what stands before a variant's name, and the longest name in one line
 
 
-@dataclass(frozen=True)
-class Filled:
-    """A column with its cells."""
-
-    head: Column
-    items: list[Item]
-
-    @property
-    def filled(self) -> bool:
-        """Does any line have a value?"""
-        return any(item.value is not None for item in self.items)
-
-    @property
-    def letters(self) -> float:
-        """How wide it is."""
-        halves = 2.0 * any(item.half for item in self.items)
-        return GAP + halves + max(map(len, (self.head.heading, self.head.under, *(i.plain for i in self.items))))
-
-
 def main_tables(
     analysis: Analysis, clocks: Sequence[Wallclock] = (), columns: Sequence[str] | None = None
 ) -> list[Table]:
@@ -73,31 +55,28 @@ def main_tables(
     ----------
     columns : what the main table has behind the variants; unless given, as much as there is room for.
     """
-    usual = {name: column for name in _usual(analysis) if (column := _column(analysis, name)).filled}
+    usual = {name: _column(analysis, name) for name in _usual(analysis)}
+    usual = {name: column for name, column in usual.items() if any(item.value is not None for item in column.items)}
     first = {name: _column(analysis, name) for name in columns or ()}
     brief = [*first] or [name for name in usual if name not in (*ASIDE, *analysis.grid.over)]
-    groups = [*([first] if first else []), *_lines(analysis, {k: v for k, v in usual.items() if k not in first})] or [
-        {}
-    ]
+    others = _lines(analysis, {name: column for name, column in usual.items() if name not in first})
+    names = words("variant", [row.variant.name for row in analysis.rows])
+    pale = [bool(row.variant.chosen.doubts) for row in analysis.rows]  # what no headline may name
     tables = []
-    for number, group in enumerate(groups):
-        heads = [replace(column.head, brief=number > 0 or name in brief) for name, column in group.items()]
-        if not columns:
-            heads = [replace(head, printed=head.heading != "seconds") for head in heads]
-        body = transpose([[word(row.variant.name) for row in analysis.rows], *(c.items for c in group.values())])
-        pale = [bool(row.variant.chosen.doubts) for row in analysis.rows]  # what no headline may name
-        body = [
-            [replace(item, quiet=item.quiet or dim) for item in items] for items, dim in zip(body, pale, strict=True)
-        ]
-        if analysis.half_dense and (number == 0 or {"wire_bytes", "payload_bytes", "saving"} & {*group}):
-            body.append(_reference([*group], analysis.half_dense))
-        title = f"Results: {quantity(analysis.metric).words} after training" if number == 0 else "More columns"
+    for number, group in enumerate([first, *others] if first else others or [{}]):
+        shown = {"variant": names}
+        for name, column in group.items():
+            printed = bool(columns) or column.heading != "seconds"
+            shown[name] = replace(column, brief=number > 0 or name in brief, printed=printed)
+        dense = analysis.half_dense if number == 0 or {"wire_bytes", "payload_bytes", "saving"} & {*group} else None
+        for name, column in shown.items():
+            items = [replace(item, quiet=item.quiet or dim) for item, dim in zip(column.items, pale, strict=True)]
+            shown[name] = replace(column, items=items + ([_reference(name, dense)] if dense else []))
         tables.append(
             Table(
                 f"more{'' if number == 1 else number}" if number else "main",
-                title,
-                [Column("variant", words=True), *heads],
-                body,
+                "More columns" if number else f"Results: {quantity(analysis.metric).words} after training",
+                [*shown.values()],
                 () if number else how_to_read(analysis),
                 pd.DataFrame() if number else main_data(analysis, clocks),
             )
@@ -140,55 +119,59 @@ def _measured(analysis: Analysis) -> list[str]:
     return [*dict.fromkeys(key for end in ends for key, value in end.items() if isinstance(value, (int, float)))]
 
 
-def _lines(analysis: Analysis, columns: Mapping[str, Filled]) -> list[dict[str, Filled]]:
+def _lines(analysis: Analysis, columns: Mapping[str, Column]) -> list[dict[str, Column]]:
     """Columns in groups, each as wide as the page at most."""
     before, longest = NAME
     start = before + min(longest, max(len(row.variant.name) for row in analysis.rows))
-    groups: list[dict[str, Filled]] = []
+    groups: list[dict[str, Column]] = []
     room = 0.0
     for name, column in columns.items():
-        if not groups or column.letters > room:
+        letters = max(map(len, (column.heading, column.under, *(item.plain for item in column.items))))
+        wide = GAP + letters + 2.0 * any(item.half for item in column.items)
+        if not groups or wide > room:
             groups.append({})
             room = ROOM - start
         groups[-1][name] = column
-        room -= column.letters
+        room -= wide
     return groups
 
 
-def _column(analysis: Analysis, name: str) -> Filled:
+def _column(analysis: Analysis, name: str) -> Column:
     """A column by its name."""
     rows, metric = analysis.rows, analysis.metric
     if name == "seeds":
-        return Filled(Column("seeds", "done"), [_seeds(row) for row in rows])
+        return Column("seeds", "done", [_seeds(row) for row in rows])
     if name == "difference":
         under = "points, paired" if quantity(metric).unit == "%" else "paired"
         items = differences([row.difference for row in rows], quantity(metric))
         items = [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)]
-        return Filled(Column(f"{MINUS} baseline", under), items)
+        return Column(f"{MINUS} baseline", under, items)
     if name == "saving":
-        return Filled(Column("saving", "on the wire"), amounts([row.saving for row in rows], suffix=TIMES))
+        return Column("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
     if name == "to_target":
         costs = [row.reached.costs.get("wire_bytes") if row.reached else None for row in rows]
         items = amounts([cost.mean if cost else None for cost in costs], 1e-6)
         items = [_partly(item, row) for item, row in zip(items, rows, strict=True)]
-        return Filled(Column("to target", "MB wire"), items)
+        return Column("to target", "MB wire", items)
     if name in AMOUNTS:
         heading, under, scale = AMOUNTS[name]
-        means = _means(rows, name)
-        means = [_agreed(mean) for mean in means] if name == "consensus_distance" else means
-        return Filled(Column(heading, under), amounts(means, scale))
+        means = [final.mean if (final := row.finals.get(name)) else None for row in rows]
+        if name == "consensus_distance":  # workers that rounding alone holds apart agree
+            means = [0.0 if mean is not None and mean < AGREEMENT else mean for mean in means]
+        return Column(heading, under, amounts(means, scale))
     if name in analysis.grid.over:
         items = [label_of(row.variant.chosen.values.get(name)) for row in rows]
-        return Filled(Column(name.split(".")[-1], "chosen"), items)
+        return Column(name.split(".")[-1], "chosen", items)
     if name in _labels(analysis):
         items = [label_of(row.variant.labels.get(name)) for row in rows]
-        return Filled(Column(name.split(".")[-1], words=any(item.value is None for item in items)), items)
+        return Column(name.split(".")[-1], "", items, words=any(item.value is None for item in items))
     of = quantity(name)
-    top = leader(rows, name) if name == metric or name.endswith(("accuracy", "loss")) else None
-    items = estimates([row.variant.final(name) for row in rows], of, rows.index(top) if top else None)
+    variants = [row.variant for row in rows]
+    top = leader(variants, name) if name == metric or name.endswith(("accuracy", "loss")) else None
+    items = estimates([variant.final(name) for variant in variants], of, variants.index(top) if top else None)
     if name == metric:
         items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
-    return Filled(Column(of.heading, of.unit), items)
+    return Column(of.heading, of.unit, items)
 
 
 def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFrame:
@@ -203,15 +186,6 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
         line |= {f"runs_{state}": count for state, count in count_states(row.variant.runs).items()}
         lines.append(line | modelled)
     return pd.DataFrame(lines)
-
-
-def _means(rows: Sequence[TableRow], name: str) -> list[float | None]:
-    return [final.mean if (final := row.finals.get(name)) else None for row in rows]
-
-
-def _agreed(distance: float | None) -> float | None:
-    """Workers that rounding alone holds apart agree."""
-    return 0.0 if distance is not None and distance < AGREEMENT else distance
 
 
 def _seeds(row: TableRow) -> Item:
@@ -241,12 +215,62 @@ def _partly(item: Item, row: TableRow) -> Item:
     return Item(row.reached.short, quiet=True) if row.reached and row.reached.short else item
 
 
-def _reference(columns: Sequence[str], dense: HalfDense) -> list[Item]:
-    """The line of the 16-bit dense baseline: its bytes are counted, its accuracy is nobody's guess."""
-    values = {
-        "payload_bytes": amounts([dense.payload_bytes], 1e-6)[0],
-        "wire_bytes": amounts([dense.wire_bytes], 1e-6)[0],
-        "saving": amounts([dense.saving], suffix=TIMES)[0],
-    }
-    name = Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True)
-    return [name, *(values.get(column, Item("")) for column in columns)]
+def _reference(column: str, dense: HalfDense) -> Item:
+    """A cell of the 16-bit dense baseline: its bytes are counted, its accuracy is nobody's guess."""
+    if column == "variant":
+        return Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True)
+    if column == "saving":
+        return amounts([dense.saving], suffix=TIMES)[0]
+    sent = {"payload_bytes": dense.payload_bytes, "wire_bytes": dense.wire_bytes}
+    return amounts([sent[column]], 1e-6)[0] if column in sent else Item("")
+
+
+def how_to_read(analysis: Analysis) -> list[str]:
+    """How to read the main table."""
+    notes = [
+        "Means over the seeds that are done, ± half the width of the 95 % interval (Student's t); one seed has none. "
+        "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
+    ]
+    notes.append(_ranked(analysis))
+    if any(differs_from_best(row) is False for row in analysis.rows):
+        notes.append(
+            f"{DAGGER} The interval of its difference to the best holds zero: these seeds do not tell the two apart, "
+            "which does not make them equal."
+        )
+    if analysis.baselines:
+        names = ", ".join(variant.name for variant in analysis.baselines)
+        nearest = "; each variant is compared with the one most like it" if len(analysis.baselines) > 1 else ""
+        notes.append(f"Baseline: {names}{nearest}.")
+    notes.append(
+        "Payload is what a method has to say, wire what the collective moves for it, per worker over the whole run; "
+        f"both are counted. {clock(analysis)}"
+    )
+    if analysis.half_dense:
+        notes.append(
+            f"{DOUBLE_DAGGER} Counted, not run: {DENSE['method']} with 16-bit numbers would send so much. Nothing is "
+            "claimed of its accuracy."
+        )
+    return notes
+
+
+def _ranked(analysis: Analysis) -> str:
+    """What a line is, and among what the bold number is the best."""
+    line = "A line is a variant: one choice of all settings but the seed"
+    if analysis.grid.over:
+        tuned = " and ".join(analysis.grid.over)
+        most = max(len(variant.trials) for variant in analysis.variants)
+        line += (
+            f" and {tuned}. Of up to {most} values tried of {tuned} a line has the one with the best mean "
+            f"{quantity(analysis.by).words} over its seeds, so validation numbers are a little optimistic; what is "
+            "measured on test data is not"
+        )
+    counts = Counter(variant.runs[0].setting("method") or variant.name for variant in analysis.variants)
+    several = [f"{method} {count}" for method, count in counts.items() if count > 1]
+    bold = f"Bold is the best mean of a column over all {len(analysis.variants)} variants, of those whose seeds are "
+    bold += "all done"
+    if several and len(counts) > 1:
+        bold += f". Some methods have several variants ({', '.join(several)}), and so more chances to be the best"
+    bold += at(analysis.part)
+    if len({variant.task for variant in analysis.variants}) > 1:
+        bold += ". These are several tasks: numbers compare within one only"
+    return f"{line}. {bold}."

@@ -11,17 +11,18 @@ import pandas as pd
 
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.quantities import MISSING, TIMES, between, significant, spread
+from commeff.experiments.report.data.quantities import TIMES, between, significant
 from commeff.experiments.report.data.statistics import Ratio
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
-from commeff.experiments.report.write.cells import amounts, transpose, word
+from commeff.experiments.report.write.cells import NOTHING, amounts, cost, seeds, word, words
 from commeff.experiments.report.write.table import Column, Item, Table
 
 LOSES = (
     "Loses: bandwidths of the link between workers, all else on the cluster as it is, with which the variant takes "
     "longer to the target than the baseline; between 1 Mb/s and 10 Tb/s, found by bisection."
 )
+PARTS = {"step": "step", "computing": "compute", "exposed": "exposed", "hidden": "hidden"}  # heading: in the CSV file
 
 
 def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | None:
@@ -29,12 +30,12 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
     if not any(row.speed_up for clock in clocks for row in clock.rows):
         return None
     base = analysis.baselines[0].name
-    columns, cells = [Column("variant", words=True)], [[word(row.variant.name) for row in analysis.rows]]
+    columns = [words("variant", [row.variant.name for row in analysis.rows])]
     data: list[dict[str, object]] = [{"variant": row.variant.name} for row in analysis.rows]
     for clock in clocks:
         name, rows = clock.place.name, [clock.of(row.variant) for row in analysis.rows]
-        columns += [Column(name, f"{TIMES} {base}, modelled"), Column("loses", f"as {name}", words=True, brief=False)]
-        cells += [[_ratio(row) for row in rows], [word(row.loses, quiet=row.loses == "never") for row in rows]]
+        columns.append(Column(name, f"{TIMES} {base}, modelled", [_ratio(row) for row in rows]))
+        columns.append(Column("loses", f"as {name}", [_loses(row) for row in rows], words=True, brief=False))
         for line, row in zip(data, rows, strict=True):
             line |= ratio_of(f"modelled_speed_up_{name}", row.speed_up) | {f"loses_{name}": row.loses or None}
     notes = [
@@ -43,54 +44,33 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
         f"their logarithms). {assumptions(clocks)}",
         LOSES,
     ]
-    return Table("modelled", "Modelled speed-up", columns, transpose(cells), notes, pd.DataFrame(data))
+    return Table("modelled", "Modelled speed-up", columns, notes, pd.DataFrame(data))
 
 
 def cluster_table(clock: Wallclock) -> Table:
     """One cluster: the parts of a step, and seconds to the target."""
-    rows, lines = clock.rows, [row.timeline for row in clock.rows]
-
-    def milliseconds(values: Sequence[float | None]) -> list[Item]:
-        return amounts(values, 1e3)
-
-    exposed = [sum(line.exposed_by_kind.values()) if line else None for line in lines]
-    hidden = [sum(line.hidden_by_kind.values()) if line else None for line in lines]
+    rows, parts = clock.rows, [_parts(row) for row in clock.rows]
+    reached = [NOTHING if row.reason else seeds(len(row.steps_to_target), row.ended) for row in rows]
     columns = [
-        Column("variant", words=True),
-        Column("step", "ms, modelled"),
-        Column("computing", "ms, modelled"),
-        Column("exposed", "ms, modelled"),
-        Column("hidden", "ms, modelled"),
-        Column("reached", "seeds", printed=False),
-        Column("to target", "s, modelled"),
-        Column("speed-up", "modelled"),
-        Column("loses", "link bandwidth", words=True, printed=False),
-        Column("remarks", words=True, printed=False),
+        words("variant", [row.variant.name for row in rows]),
+        *(
+            Column(heading, "ms, modelled", amounts([seconds[f"modelled_{name}_seconds"] for seconds in parts], 1e3))
+            for heading, name in PARTS.items()
+        ),
+        Column("reached", "seeds", reached, printed=False),
+        Column("to target", "s, modelled", [_seconds(row) for row in rows]),
+        Column("speed-up", "modelled", [_ratio(row) for row in rows]),
+        Column("loses", "link bandwidth", [_loses(row) for row in rows], words=True, printed=False),
+        words("remarks", [f"not modelled: {row.reason}" if row.reason else row.note for row in rows], printed=False),
     ]
-    cells = [
-        [word(row.variant.name) for row in rows],
-        milliseconds([line.step if line else None for line in lines]),
-        milliseconds([line.compute if line else None for line in lines]),
-        milliseconds(exposed),
-        milliseconds(hidden),
-        [_reached(row) for row in rows],
-        [_seconds(row) for row in rows],
-        [_ratio(row) for row in rows],
-        [word(row.loses, quiet=row.loses == "never") for row in rows],
-        [word(f"not modelled: {row.reason}" if row.reason else row.note) for row in rows],
+    data = [
+        {"variant": row.variant.name, **seconds, "reached": len(row.steps_to_target), "of": row.ended}
+        | {"modelled_seconds_to_target": mean.mean if (mean := row.to_target) else None}
+        | {"modelled_seconds_to_target_interval": mean.half if mean else None}
+        | ratio_of("modelled_speed_up", row.speed_up)
+        | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
+        for row, seconds in zip(rows, parts, strict=True)
     ]
-    data = []
-    for row, line, out, inside in zip(rows, lines, exposed, hidden, strict=True):
-        seconds = row.to_target
-        data.append(
-            {"variant": row.variant.name, "modelled_step_seconds": line.step if line else None}
-            | {"modelled_compute_seconds": line.compute if line else None}
-            | {"modelled_exposed_seconds": out, "modelled_hidden_seconds": inside, "reached": len(row.steps_to_target)}
-            | {"of": row.ended, "modelled_seconds_to_target": seconds.mean if seconds else None}
-            | {"modelled_seconds_to_target_interval": seconds.half if seconds else None}
-            | ratio_of("modelled_speed_up", row.speed_up)
-            | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
-        )
     name, link = clock.place.name, clock.place.cluster.inter
     notes = [
         f"Modelled, not measured. {name}: {8e-9 * link.bandwidth:.3g} Gb/s and {1e6 * link.latency:.3g} us between "
@@ -98,9 +78,7 @@ def cluster_table(clock: Wallclock) -> Table:
         f"computing covers. {assumptions([clock])}",
         LOSES,
     ]
-    return Table(
-        f"modelled_{file_name(name)}", f"Modelled on {name}", columns, transpose(cells), notes, pd.DataFrame(data)
-    )
+    return Table(f"modelled_{file_name(name)}", f"Modelled on {name}", columns, notes, pd.DataFrame(data))
 
 
 def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
@@ -134,22 +112,27 @@ def _ratio(row: VariantSeconds) -> Item:
     if row.reason:
         return Item("not modelled", quiet=True)
     if ratio is None:
-        return Item(row.short or MISSING, quiet=True)
+        return word(row.short, quiet=True)
     span = between(ratio.low, ratio.high)
     tells = ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
     return Item(f"{significant(ratio.mean)}{TIMES}", value=ratio.mean, mark=span, quiet=not tells)
 
 
-def _reached(row: VariantSeconds) -> Item:
-    if row.reason:
-        return Item(MISSING, quiet=True)
-    count = len(row.steps_to_target)
-    return Item(f"{count} of {row.ended}", value=count, quiet=count < row.ended)
+def _loses(row: VariantSeconds) -> Item:
+    return word(row.loses, quiet=row.loses == "never")
+
+
+def _parts(row: VariantSeconds) -> dict[str, float | None]:
+    """Of what a step consists, in the columns of the CSV file."""
+    line = row.timeline
+    if line is None:
+        return {f"modelled_{name}_seconds": None for name in PARTS.values()}
+    exposed, hidden = (sum(kinds.values()) for kinds in (line.exposed_by_kind, line.hidden_by_kind))
+    seconds = zip(PARTS.values(), (line.step, line.compute, exposed, hidden), strict=True)
+    return {f"modelled_{name}_seconds": each for name, each in seconds}
 
 
 def _seconds(row: VariantSeconds) -> Item:
-    seconds = row.to_target
-    if seconds is None:
-        return Item(MISSING if row.reason else row.short or MISSING, quiet=True)
-    mean, half = spread(seconds.mean, seconds.half)
-    return Item(mean, half, seconds.mean)
+    if row.to_target:
+        return cost(row.to_target)
+    return word("" if row.reason else row.short, quiet=True)

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from commeff.experiments.escape import file_name, markdown_block, markdown_text
 from commeff.experiments.report.data.analysis import Analysis, analyse
 from commeff.experiments.report.data.summary import at, facts, findings, standing
-from commeff.experiments.report.data.wallclock import Wallclock, wallclocks
+from commeff.experiments.report.data.wallclock import Modeller, Wallclock, places_of, wallclock
 from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.stragglers import stragglers
-from commeff.experiments.report.draw.wallclock import wallclock_figures
+from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
 from commeff.experiments.report.write.page import write_text
@@ -81,10 +81,9 @@ def write_report(
     analysis = analyse(store, grid, metric, target, baseline)
     if columns is not None:
         check_columns(analysis, columns)
-    modelled = clusters or analysis.grid.clusters or step_seconds is not None or efficiency is not None
-    clocks = wallclocks(analysis, clusters, step_seconds, efficiency) if modelled else []
-    between = any("topology" in run.record.config for run in analysis.runs)
-    topologies, faults = networks(analysis) if between else ([], [])
+    places, modeller = places_of(analysis, clusters, step_seconds, efficiency), Modeller()
+    clocks = [wallclock(analysis, place, modeller) for place in places]
+    topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
     main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
@@ -115,9 +114,8 @@ def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequen
     every: list[Figure] = []
     for part in analysis.parts:
         own = [clock.part(part) for clock in clocks]
-        found = [*(wallclock_figures(part, own) if clocks else ()), stragglers(part), *figures(part)]
-        if len({variant.runs[0].setting("workers") for variant in part.variants}) > 1:
-            found += scaling(part, own)
+        found = [speed_up(part, own), modelled_convergence(part, own), step_time(own), stragglers(part)]
+        found += [*figures(part), scaling(part, own)]
         every += [_named(figure, part) for figure in found if figure is not None]
     return [*map(_bounded, [*_by_kind(every), *drawings(topologies)])]
 

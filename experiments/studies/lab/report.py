@@ -162,8 +162,8 @@ def seconds_table(here: pd.DataFrame) -> Table:
     def cell(value: float, digits: int, mark: str = "") -> Item:
         return Item("" if isnan(value) else f"{value:.{digits}f}{mark}")
 
-    heads = ["seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
-    columns = [Column("method", words=True), *map(Column, [*heads, "speed-up, measured", "speed-up, modelled"])]
+    heads = ["method", "seeds", "steps", "seconds, measured", "of these waited", "seconds, modelled", "error"]
+    heads += ["speed-up, measured", "speed-up, modelled"]
     rows = [
         [
             Item(row.method),
@@ -178,7 +178,9 @@ def seconds_table(here: pd.DataFrame) -> Table:
         ]
         for row in here.sort_values("measured_seconds").itertuples()
     ]
-    return Table("speed_ups", "", columns, rows)
+    cells = zip(*rows, strict=True) if rows else [()] * len(heads)
+    columns = [Column(head, "", items, head == "method") for head, items in zip(heads, cells, strict=True)]
+    return Table("speed_ups", "", columns)
 
 
 def impossible_notes(here: pd.DataFrame) -> list[str]:

@@ -148,7 +148,7 @@ def write(out: Path, seeds: int) -> None:
     frames = [contest.run(seeds) for contest in contests]
     lines, count = speed()
     tables = [table(summary(frame, one.budgets), one.name) for frame, one in zip(frames, contests, strict=True)]
-    runs = Table("search", "", [], [], data=pd.concat(frames))
+    runs = Table("search", "", [], data=pd.concat(frames))
     largest, each = contests[0].budgets[-1], joint.space.model
     words = {
         "model": MODEL,

@@ -170,7 +170,7 @@ def write(out: Path, curves: Path) -> None:
         "findings": "\n".join(findings(tables, ways)),
         "measured_in": curves,
     }
-    cells_of = Table("study", "", [], [], data=labelled.drop(columns="way"))
+    cells_of = Table("study", "", [], data=labelled.drop(columns="way"))
     fastest = fastest_table(frame, tables["assumed"], ways)
     shown = [table(steps_table(every, steps), "steps"), table(fastest, "table")]
     Page("study", PAGE, [*shown, cells_of], words=words, digits=6).write(out)

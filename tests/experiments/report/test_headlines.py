@@ -52,9 +52,9 @@ def test_lucky_seeds_of_a_variant_that_fails_on_others_are_no_headline(bad: str,
     assert ("psgd" in praise(lines)) == (others == "done")
     (why,) = (line for line in lines if line.startswith("Named neither"))
     assert f"choco (2 {bad} of 3 seeds)" in why
-    top = leader(analyse(tmp_path).rows, "val_accuracy")
+    top = leader(analyse(tmp_path).variants, "val_accuracy")
     assert top is not None
-    assert top.variant.name != "choco", "nor is it bold"
+    assert top.name != "choco", "nor is it bold"
 
 
 def test_nothing_is_cheap_beside_a_baseline_that_blew_up(tmp_path: Path) -> None:

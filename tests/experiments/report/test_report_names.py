@@ -81,9 +81,9 @@ def test_no_terminal_cuts_a_number(width: int, store: Path, capsys: pytest.Captu
 
 
 def test_marks_are_explained_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = [Column("variant", words=True), Column("loss")]
+    columns = [Column("variant", "", [Item("a")], words=True), Column("loss", "", [Item("1.0", mark="†")])]
     notes = ("Means.", "† Cannot be told apart.", "‡ Counted.")
-    print_table(Table("t", "", columns, [[Item("a"), Item("1.0", mark="†")]], notes), 80)
+    print_table(Table("t", "", columns, notes), 80)
     out = capsys.readouterr().out
     assert "† Cannot be told apart." in out
     assert "‡" not in out

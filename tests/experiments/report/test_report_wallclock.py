@@ -318,7 +318,8 @@ def test_workers_are_drawn_against_their_ideal_measured_and_modelled_apart(tmp_p
     store = forge(tmp_path, runs(["psgd", "dsgd"], workers=(2, 4, 8)), target={"val_accuracy": 0.85}, select=None)
     analysis = analyse(store)
     (place,) = places_of(analysis, [ETHERNET], step_seconds=0.01)
-    (figure,) = scaling(analysis, [wallclock(analysis, place, Modeller())])
+    figure = scaling(analysis, [wallclock(analysis, place, Modeller())])
+    assert figure is not None
     assert len(figure.panels) == 4
     data = figure.data
     assert set(data["place"]) == {"measured", ETHERNET}
