@@ -9,7 +9,7 @@ comparisons `order`, `within`, `equal` beside < and >, `apply` for functions of 
 - `runs`: what trains, in two stages if values are chosen; `pricing`: their modelled seconds.
 - `measurements`: tables that need no training; `measures`: what they measure.
 - `results`: a case's results over its seeds; `quantities`: numbers of them; `numbers`: those that are printed.
-- `places`, `values`, `verdicts`: what claims compare. `judging`: claims and the results make verdicts.
+- `values`, `verdicts`: what claims compare. `judging`: claims and the results make verdicts.
 - `page`, `plot`, `figure`, `command`: what is written, and who runs it.
 """
 

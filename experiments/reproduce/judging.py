@@ -9,12 +9,12 @@ from commeff.experiments.config.contained import contained
 from commeff.experiments.escape import one_line
 from commeff.experiments.reproduce.cases import check_place
 from commeff.experiments.reproduce.metrics import check_derived
-from commeff.experiments.reproduce.places import TablePlace
 from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.scales import SCALES
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.tuning import chosen
+from commeff.experiments.reproduce.values import TablePlace
 from commeff.experiments.reproduce.verdicts import UNTOLD, Judgement, holm
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")

@@ -19,7 +19,7 @@ from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.scales import SCALES
-from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, all_of, near, related
+from commeff.experiments.reproduce.verdicts import ALL, FAILS, HOLDS, UNTOLD, all_of, near, related
 
 if TYPE_CHECKING:
     from commeff.experiments.reproduce.table import PublishedTable
@@ -153,7 +153,7 @@ def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exac
     if any(map(math.isinf, ours.values())):
         return OFF
     by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
-    found = near(dict(ours), theirs, by, exact)
+    found = near(dict(ours), {ALL: theirs}, by, exact)
     return WORDS[found.state(found.p)]
 
 
