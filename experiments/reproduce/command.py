@@ -7,16 +7,19 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import listing
-from commeff.experiments.reproduce.metrics import TRAINING
+from commeff.experiments.reproduce.judging import OFF, compare, judge, rehearse
 from commeff.experiments.reproduce.reading import execute, table_code
+from commeff.experiments.reproduce.results import TRAINING
 from commeff.experiments.reproduce.scales import scales_of
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
+from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
 from commeff.files import unlinked
@@ -83,25 +86,23 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
-        if not self.are_peers:
-            self.read()
-        elif self.settings or self.scale != "full":
+        if self.are_peers and (self.settings or self.scale != "full"):
             given = self.settings[0] if self.settings else f"--scale {self.scale}"
             raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
+        trains = not self.are_peers and self.content.measure == TRAINING
         if self.records is not None:
             archive.check(self.records)
-            if self.are_peers or self.read().measure != TRAINING:
+            if not trains:
                 raise ConfigError([f"{self.table} trains nothing that --records could keep; leave it out"])
 
-    def read(self) -> PublishedTable:
-        """The table; refuses settings that would change results."""
+    @cached_property
+    def content(self) -> PublishedTable:
+        """The table, read and rehearsed; refuses settings that would change results."""
         bad = [word for word in self.settings if word.partition("=")[0] not in GIVEN or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
             own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
             raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
-        from commeff.experiments.reproduce.judging import rehearse
-
         table = read_table(self.path, self.scale, self.settings)
         with table_code(self.path):
             rehearse(table)
@@ -170,7 +171,7 @@ def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
     from commeff.experiments.reproduce.runs import unpack
 
-    table, plan = _begin(arguments)
+    table, plan = arguments.content, _begin(arguments)
     notes = [] if arguments.records is None else unpack(plan, arguments.records)
     seeds = ", ".join(map(str, table.seeds))
     lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
@@ -188,15 +189,15 @@ def _planned(arguments: Arguments) -> list[str]:
     return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
 
 
-def _begin(arguments: Arguments) -> tuple[PublishedTable, TableRun]:
-    """The table and its runs; refuses what can be seen of the store before anything runs, with torch."""
-    table = arguments.read()
+def _begin(arguments: Arguments) -> TableRun:
+    """The runs of the table; refuses what can be seen of the store before anything runs, with torch."""
+    table = arguments.content
     from commeff.experiments.grid.plan.estimate import store_faults
     from commeff.experiments.reproduce.runs import TableRun
 
     if faults := store_faults(arguments.place):
         raise ConfigError(faults)
-    return table, TableRun(table, arguments.place, arguments.limits)
+    return TableRun(table, arguments.place, arguments.limits)
 
 
 def reproduce(arguments: Arguments) -> Reproduced:
@@ -210,24 +211,22 @@ def reproduce(arguments: Arguments) -> Reproduced:
 
 
 def _reproduced(arguments: Arguments) -> Reproduced:
-    _check_device(arguments.read())
-    table, plan = _begin(arguments)
+    table = arguments.content
+    _check_device(table)
+    plan = _begin(arguments)
     from commeff.experiments.reproduce import runs
 
     if table.measure == TRAINING:
         trained = runs.train(plan, arguments.records)
     else:
-        from commeff.experiments.reproduce.measurements import measured
+        from commeff.experiments.reproduce.measures import measured
 
         trained = runs.Trained(measured(plan))
     results = trained.results
     if results is None:
         return Reproduced(None, trained.lines, trained.exit_code, trained.faults)
 
-    from commeff.experiments.reproduce.judging import judge
-    from commeff.experiments.reproduce.numbers import OFF, compare
     from commeff.experiments.reproduce.page import headline, replaced, write
-    from commeff.experiments.reproduce.verdicts import FAILS, shown
 
     verdicts, compared = judge(results), compare(results)
     others = replaced(arguments.folder / "report.md", table.title, arguments.command)

@@ -14,8 +14,7 @@ from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
 from commeff.experiments.reproduce.figure import draw
-from commeff.experiments.reproduce.judging import PAPER, THEORY, US, ClaimVerdict
-from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison
+from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, ClaimVerdict, Comparison
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown

@@ -19,9 +19,9 @@ from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import Setting
 from commeff.experiments.reproduce.constants import resolved, worked_out
-from commeff.experiments.reproduce.results import CaseResult, Observation, Results, TunedChoice
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable
-from commeff.experiments.reproduce.tuning import check_measured, choices_of, chosen
+from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
 from commeff.experiments.run import archive
 from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import BAD, FINISHED, stamp
@@ -55,11 +55,9 @@ class TableRun:
 
     @cached_property
     def pricing(self) -> Pricing:
-        """What adds modelled seconds and the bytes of each direction."""
-        from commeff.experiments.reproduce.judging import rehearse
+        """What adds modelled seconds and the bytes of each direction, if the table has been seen to speak of them."""
         from commeff.experiments.reproduce.pricing import Pricing
 
-        rehearse(self.table)  # which says what is spoken of
         return Pricing(self.table.cluster, self.table.metrics)
 
     @property
@@ -154,7 +152,7 @@ class TableStage:
 
         plan, grid = self.plan, read_json(self.plan.store / "grids" / f"{self.name}.json")  # none if by --records
         runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
-        results, missing, machines = list[CaseResult](), list[str](), Machines()
+        results, missing = list[CaseResult](), list[str]()
         for number in self.numbers:
             result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
             seen = dict[int, Observation]()
@@ -163,33 +161,25 @@ class TableStage:
                 record = read_record(plan.store / run)
                 if record.state in FINISHED:
                     seen[seed] = self._observation(record, number)
-                    machines.add(record.environment)
                 else:
                     missing.append(f"{result.words} seed {seed} is {record.state}")
             results.append(replace(result, seen=seen))
-        return Results(plan.table, results, (), missing, machines.found)
+        return Results(plan.table, results, (), missing)
 
     def _observation(self, record: Record, number: int) -> Observation:
         table = self.plan.table
         numbers = {name: value for name, value in record.summary.items() if is_number(value)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
-        seen = Observation(finals, record.curve, record.state, table.is_theirs(record.config))
+        theirs, machine = table.is_theirs(record.config), machine_of(record.environment)
+        seen = Observation(finals, record.curve, record.state, theirs, machine)
         if not self.suffix:
             seen = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), seen)
         return seen.with_metrics(table.derived)
 
 
-class Machines:
-    """The machines of runs and measurements, each once."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, str]] = []
-
-    def add(self, environment: Mapping[str, Any]) -> None:
-        """One more."""
-        facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
-        if facts not in self.found:
-            self.found.append(facts)
+def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What a page says of the machine of a run or a measurement."""
+    return {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
 
 
 def is_number(value: object) -> bool:
@@ -254,7 +244,7 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
 def _train(plan: TableRun) -> Trained:
     for stage in plan.stages():
         grids.check(stage.request)
-    tune, choices, machines = plan.table.tune, None, list[Mapping[str, str]]()
+    tune, choices = plan.table.tune, None
     if tune is not None and plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
@@ -263,15 +253,14 @@ def _train(plan: TableRun) -> Trained:
         if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
             return Trained(None, [*(f"tuning: {line}" for line in tried.missing), why], 1)
-        choices, machines = choices_of(plan.table, tried.cases), [*tried.machines]
+        choices = choices_of(plan.table, tried.cases)
         check_measured(tune, choices)
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
     found = plan.reported(choices).results()
-    machines += [machine for machine in found.machines if machine not in machines]
     whole = chosen(found) if choices is None else replace(found, choices=choices)
-    return Trained(replace(whole, machines=machines), (), outcome.exit_code)
+    return Trained(whole, (), outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:

@@ -22,8 +22,7 @@ from commeff.experiments.reproduce.cases import (
     read_settings,
     repeated,
 )
-from commeff.experiments.reproduce.metrics import MEASURED, TRAINING, Metric, check_metric, recorded
-from commeff.experiments.reproduce.numbers import PrintedNumber, Tolerance
+from commeff.experiments.reproduce.judging import PrintedNumber, Tolerance
 from commeff.experiments.reproduce.plot import Plot
 from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import (
@@ -35,6 +34,7 @@ from commeff.experiments.reproduce.reading import (
     read_words,
     table_code,
 )
+from commeff.experiments.reproduce.results import MEASURED, TRAINING, Metric, check_metric, recorded
 from commeff.experiments.reproduce.scales import SCALES, check_settings, no_seed_changes, read_scales, table_seeds
 from commeff.experiments.reproduce.tuning import Tuning, check_equal, read_tuning
 from commeff.require import did_you_mean

@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 from commeff.experiments.reproduce.cases import Case
-from commeff.experiments.reproduce.judging import ClaimVerdict, judge
-from commeff.experiments.reproduce.numbers import OFF, compare
+from commeff.experiments.reproduce.judging import OFF, ClaimVerdict, compare, judge
 from commeff.experiments.reproduce.page import headline
 from commeff.experiments.reproduce.quantities import TableQuantity, floor, onset, quantity, rate, to
 from commeff.experiments.reproduce.reading import TableError

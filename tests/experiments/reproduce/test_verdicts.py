@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from commeff.experiments.reproduce.judging import judge
-from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, compare
+from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, compare, judge
 from commeff.experiments.reproduce.quantities import floor, to
 from commeff.experiments.reproduce.results import Observation
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD
