@@ -4,7 +4,7 @@ What a table imports is here: quantities (`final`, `floor`, `least`, `rate`, `to
 comparisons `order`, `within`, `equal` beside < and >, `apply` for functions of values, and `printed`.
 
 - `reading`: a table's file, executed, and what is wrong in it, with its line. `table`: what it says.
-- `cases`: what is run or measured; `scales`: what each scale runs; `tuning`: which values are tried, and the best.
+- `cases`: what is run or measured, at each scale; `tuning`: which values are tried, and the best.
 - `constants`: what functions of a case see, such as L, mu, delta and rho.
 - `runs`: what trains, in two stages if values are chosen; `pricing`: their modelled seconds.
 - `measures`: tables that need no training.

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.cases import listing
+from commeff.experiments.reproduce.cases import listing, scales_of
 from commeff.experiments.reproduce.judging import OFF, compare, judge, rehearse
 from commeff.experiments.reproduce.reading import execute, table_code
 from commeff.experiments.reproduce.results import TRAINING
-from commeff.experiments.reproduce.scales import scales_of
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
@@ -26,13 +25,10 @@ from commeff.files import unlinked
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
-    from commeff.experiments.reproduce.runs import TableRun
+    from commeff.experiments.reproduce.runs import Reproduced, TableRun
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
-WRITTEN = ("store.json", "tables/*.yaml")  # into a store before anything runs
-EMPTY = ("tables", "measured")
-
 
 PEERS = {  # ours beside other libraries: it has no table, and compares, judges and writes by itself
     "name": "peers",
@@ -109,16 +105,6 @@ class Arguments:
         return table
 
 
-@dataclass(frozen=True)
-class Reproduced:
-    """What came out: the page, a line for each verdict, the exit code, and what else went wrong."""
-
-    page: Path | None
-    lines: Sequence[str]
-    exit_code: int
-    faults: Sequence[str] = ()
-
-
 def tables() -> list[dict[str, str]]:
     """The tables that come with commeff: name, title, scales, what full scale costs and where it runs."""
     rows = []
@@ -145,18 +131,14 @@ def no_trace(store: Path, kept: bool) -> Iterator[None]:
 def _remove(store: Path, missing: list[Path]) -> None:
     """The files that are written before a run, and the folders that are empty then; nothing if there are others."""
     files = {path for path in store.rglob("*") if not path.is_dir()}
-    own = {path for pattern in WRITTEN for path in store.glob(pattern)}
+    own = {*store.glob("store.json"), *store.glob("tables/*.yaml")}
     if files - own:
         return
     for file in own:
         file.unlink(missing_ok=True)
-    for folder in (*(store / name for name in EMPTY), *missing):
-        try:
+    with suppress(OSError):  # somebody else has begun to write there
+        for folder in filter(Path.is_dir, (store / "tables", store / "measured", *missing)):
             folder.rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return
 
 
 def dry_run(arguments: Arguments) -> list[str]:
@@ -203,6 +185,7 @@ def _begin(arguments: Arguments) -> TableRun:
 def reproduce(arguments: Arguments) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
     if arguments.are_peers:
+        from commeff.experiments.reproduce.runs import Reproduced
         from commeff.experiments.studies.peers import report
 
         return Reproduced(*report.reproduce(arguments.folder))
@@ -214,17 +197,17 @@ def _reproduced(arguments: Arguments) -> Reproduced:
     table = arguments.content
     _check_device(table)
     plan = _begin(arguments)
-    from commeff.experiments.reproduce import runs
+    from commeff.experiments.reproduce.runs import Reproduced, train
 
     if table.measure == TRAINING:
-        trained = runs.train(plan, arguments.records)
+        done = train(plan, arguments.records)
     else:
         from commeff.experiments.reproduce.measures import measured
 
-        trained = runs.Trained(measured(plan))
-    results = trained.results
+        done = Reproduced(results=measured(plan))
+    results = done.results
     if results is None:
-        return Reproduced(None, trained.lines, trained.exit_code, trained.faults)
+        return done
 
     from commeff.experiments.reproduce.page import headline, replaced, write
 
@@ -238,8 +221,8 @@ def _reproduced(arguments: Arguments) -> Reproduced:
     claims = (f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts)
     words = headline(table.scale, verdicts, compared, bool(results.missing))
     outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
-    lines = [*trained.lines, *claims, *numbers, *results.remarks, *others, words]
-    return Reproduced(page, lines, trained.exit_code or (OUTSIDE if outside else 0), trained.faults)
+    lines = [*done.lines, *claims, *numbers, *results.remarks, *others, words]
+    return replace(done, page=page, lines=lines, exit_code=done.exit_code or (OUTSIDE if outside else 0))
 
 
 def _check_device(table: PublishedTable) -> None:

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from commeff.experiments.config.contained import contained
 from commeff.experiments.escape import one_line
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.reproduce.cases import Case, check_place
+from commeff.experiments.reproduce.cases import SCALES, Case, check_place
 from commeff.experiments.reproduce.constants import CaseView, number_of
 from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results, check_derived
-from commeff.experiments.reproduce.scales import SCALES
 from commeff.experiments.reproduce.tuning import chosen
 from commeff.experiments.reproduce.values import TablePlace
 from commeff.experiments.reproduce.verdicts import ALL, FAILS, HOLDS, UNTOLD, Judgement, all_of, holm, near, related

@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
-from commeff.experiments.report.draw.figures import write_csv
+from commeff.experiments.report.draw.figures import save, write_csv
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
-from commeff.experiments.reproduce.figure import draw
+from commeff.experiments.reproduce.figure import figure
 from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, ClaimVerdict, Comparison
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
@@ -33,7 +33,7 @@ def write(
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
     if table.figure is not None:
-        draw(results, table.figure, out)
+        save(figure(results, table.figure), out)
     write_csv(_values(results), out / "values.csv", digits=8)
     page = [
         f"# {markdown_prose(table.title)}",

@@ -196,19 +196,20 @@ def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str,
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What the runs came to: results, None where they are not all there; then lines that say why, and the exit code.
+class Reproduced:
+    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
 
-    `faults` : why finished runs could not be kept in the file of --records.
+    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
     """
 
-    results: Results | None
+    page: Path | None = None
     lines: Sequence[str] = ()
     exit_code: int = 0
     faults: Sequence[str] = ()
+    results: Results | None = None
 
 
-def train(plan: TableRun, records: Path | None = None) -> Trained:
+def train(plan: TableRun, records: Path | None = None) -> Reproduced:
     """Run what is not finished of both stages, but for the runs that a file has, which gets all that are.
 
     The file is written also where time was over, and where training ends by an error or Ctrl-C; such an end is the one
@@ -218,17 +219,17 @@ def train(plan: TableRun, records: Path | None = None) -> Trained:
         return _train(plan)
     lines, folders = unpack(plan, records), [plan.store / name for name in plan.runs]
     try:
-        trained = _train(plan)
+        done = _train(plan)
     except BaseException:
         with suppress(ConfigError):
             archive.pack(records, folders)
         raise
-    trained = replace(trained, lines=[*lines, *trained.lines])
+    done = replace(done, lines=[*lines, *done.lines])
     try:
         archive.pack(records, folders)
     except ConfigError as error:
-        return replace(trained, faults=error.faults, exit_code=UNWRITTEN)
-    return trained
+        return replace(done, faults=error.faults, exit_code=UNWRITTEN)
+    return done
 
 
 def unpack(plan: TableRun, records: Path) -> list[str]:
@@ -241,7 +242,7 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
     return [f"{what}, with these settings and this data; the others stay in it"]
 
 
-def _train(plan: TableRun) -> Trained:
+def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
     tune, choices = plan.table.tune, None
@@ -252,7 +253,7 @@ def _train(plan: TableRun) -> Trained:
         tried = plan.tuning.results()
         if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
-            return Trained(None, [*(f"tuning: {line}" for line in tried.missing), why], 1)
+            return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
         choices = choices_of(plan.table, tried.cases)
         check_measured(tune, choices)
     outcome = grids.run(plan.reported(choices).request)
@@ -260,13 +261,13 @@ def _train(plan: TableRun) -> Trained:
         return _stopped(plan, outcome)
     found = plan.reported(choices).results()
     whole = chosen(found) if choices is None else replace(found, choices=choices)
-    return Trained(whole, (), outcome.exit_code)
+    return Reproduced(results=whole, exit_code=outcome.exit_code)
 
 
-def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:
+def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:
     """Before all is done: what is left, of both stages."""
     if outcome.interrupted:
-        return Trained(None, ["interrupted; the same command goes on"], outcome.exit_code)
+        return Reproduced(lines=["interrupted; the same command goes on"], exit_code=outcome.exit_code)
     failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]
     cells = [cell for stage in plan.stages() for cell in grids.prepare(stage.request, rehearsed=False)[1]]
-    return Trained(None, [*failed, grids.standing(cells, plan.limits.jobs)], outcome.exit_code)
+    return Reproduced(lines=[*failed, grids.standing(cells, plan.limits.jobs)], exit_code=outcome.exit_code)

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.statistics import best, estimate, higher_is_better
-from commeff.experiments.reproduce.cases import Case, Setting, listing, read_settings, values_in
+from commeff.experiments.reproduce.cases import (
+    Case,
+    Setting,
+    are_seeds,
+    check_settings,
+    listing,
+    read_settings,
+    values_in,
+)
 from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_keys
 from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.scales import are_seeds, check_settings
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
