@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.contained import contained
@@ -34,19 +34,6 @@ WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a table with its verdict; `because` says why it fails, `scale` from which on it is judged."""
-
-    verdict: Judgement
-    text: str
-    source: str
-    because: str
-    scale: str
-    of: str
-
-
-def claim(
-    verdict: Judgement, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
-) -> Claim:
     """What a table claims.
 
     Parameters
@@ -58,11 +45,30 @@ def claim(
     scale : the smallest at which it is judged.
     of : "paper" claims it; or "theory" does, a bound or an identity that nothing but a bug can break; or "us".
     """
-    if not isinstance(verdict, Judgement):
-        raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), got {verdict!r}")
-    check_one_of(WHOSE, of=of)
-    check_one_of(SCALES, scale=scale)
-    return Claim(verdict, one_line(text), one_line(source), one_line(because), scale, of)
+
+    verdict: Judgement
+    text: str
+    source: str = ""
+    because: str = ""
+    scale: str = "reduced"
+    of: str = PAPER
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.verdict, Judgement):
+            got = f"got {self.verdict!r}"
+            raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), {got}")
+        check_one_of(WHOSE, of=self.of)
+        check_one_of(SCALES, scale=self.scale)
+        _one_line(self, "text", "source", "because")
+
+
+claim = Claim  # as a table calls it
+
+
+def _one_line(of: Claim | PrintedNumber, *names: str) -> None:
+    """Bring words into one line: a page has them in a cell."""
+    for name in names:
+        object.__setattr__(of, name, one_line(getattr(of, name)))
 
 
 @dataclass(frozen=True)
@@ -106,33 +112,7 @@ def _claims(results: Results) -> Iterator[Claim]:
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """A number of the paper, or of a theorem: of which cases, of what, its value or a function, its spread."""
-
-    variant: str
-    of: TableQuantity
-    value: float | Callable[[Any], Any]
-    source: str
-    where: Mapping[str, str]
-    spread: float | None
-    scale: str
-    because: str
-
-    def worked_out(self, table: PublishedTable, case: Case) -> float:
-        """Its value for a case."""
-        return number_of(self.value(CaseView(table, case)), "a printed number") if callable(self.value) else self.value
-
-
-def printed(
-    variant: str,
-    of: str | TableQuantity,
-    value: float | Callable[[Any], Any],
-    source: str,
-    where: Mapping[str, Any] | None = None,
-    spread: float | None = None,
-    scale: str = "full",
-    because: str = "",
-) -> PrintedNumber:
-    """A printed number beside ours.
+    """A number of the paper, or of a theorem, beside ours.
 
     Parameters
     ----------
@@ -145,14 +125,33 @@ def printed(
     scale : the smallest at which it is compared.
     because : why ours is off, once that is known.
     """
-    if not callable(value) and not math.isfinite(number_of(value, "a printed number")):
-        raise TableError(f"a printed number must be finite, got {value}")
-    if spread is not None and not 0 <= number_of(spread, "spread") < math.inf:
-        raise TableError(f"spread must be a number, as printed behind ±, got {spread!r}")
-    check_one_of(SCALES, scale=scale)
-    labels = {key: text(label) for key, label in (where or {}).items()}
-    theirs = value if callable(value) else float(value)
-    return PrintedNumber(variant, quantity(of), theirs, one_line(source), labels, spread, scale, one_line(because))
+
+    variant: str
+    of: TableQuantity
+    value: float | Callable[[Any], Any]
+    source: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    spread: float | None = None
+    scale: str = "full"
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.value) and not math.isfinite(number_of(self.value, "a printed number")):
+            raise TableError(f"a printed number must be finite, got {self.value}")
+        if self.spread is not None and not 0 <= number_of(self.spread, "spread") < math.inf:
+            raise TableError(f"spread must be a number, as printed behind ±, got {self.spread!r}")
+        check_one_of(SCALES, scale=self.scale)
+        _one_line(self, "source", "because")
+        object.__setattr__(self, "of", quantity(self.of))
+        object.__setattr__(self, "where", {key: text(label) for key, label in (self.where or {}).items()})
+
+    def worked_out(self, table: PublishedTable, case: Case) -> float:
+        """Its value for a case."""
+        value = self.value(CaseView(table, case)) if callable(self.value) else self.value
+        return number_of(value, "a printed number")
+
+
+printed = PrintedNumber  # as a table calls it
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def compare(results: Results) -> list[Comparison]:
         cases = results.named(printed.variant, printed.where)
         found += [_compared(printed, result, results) for result in cases]
         if not cases:
-            theirs = math.nan if callable(printed.value) else printed.value
+            theirs = math.nan if callable(printed.value) else float(printed.value)
             found.append(Comparison(printed, dict(printed.where), theirs, {}, NOT_COMPARABLE))
     return _ranked(found, table.exact) if table.tolerance.kind == "rank" else found
 

@@ -21,6 +21,7 @@ from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
 from commeff.experiments.run.reading import read_text
 
 GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
+VERBS = {HOLDS: "hold", FAILS: "fail"}  # of several
 P_VALUES = """p is that of Student's t over seeds, paired and two-sided; orders of positive numbers are tested by
 the logarithm of their ratio. Claims of the paper and of ours are corrected together for their number (Holm).
 p < 0.05 decides; above it a claim is inconclusive."""
@@ -42,7 +43,7 @@ def write(
         "",
         markdown_prose(table.paper),
         "",
-        *([_paragraphs(table.about), ""] if table.about else []),
+        *(line for text in table.about.split("\n\n") if text for line in (markdown_prose(text), "")),
         *_claims(verdicts),
         *_numbers(compared, results),
         *(["![figure](figure.png)", ""] if table.figure else []),
@@ -79,7 +80,11 @@ def headline(
     sentences = [f"Scale: {scale}."]
     for of, words in GROUPS.items():
         states = [one.verdict for one in verdicts if one.claim.of == of]
-        counts = [f"{states.count(kind)} {_verb(kind, states)}" for kind in (HOLDS, FAILS, UNTOLD) if kind in states]
+        counts = [
+            f"{count} {VERBS.get(kind, kind) if count > 1 else kind}"
+            for kind in (HOLDS, FAILS, UNTOLD)
+            if (count := states.count(kind))
+        ]
         sentences += [f"{words} ({len(states)}): {', '.join(counts)}."] if states else []
     pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
@@ -89,10 +94,6 @@ def headline(
     if scale == "full" and good and not incomplete and theirs:
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
-
-
-def _verb(kind: str, states: Sequence[str]) -> str:
-    return {HOLDS: "hold", FAILS: "fail"}.get(kind, kind) if states.count(kind) > 1 else kind
 
 
 def _table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -252,10 +253,6 @@ def _origin(results: Results, command: str) -> Iterator[str]:
     if machines:
         commits = ", ".join(sorted({machine["commit"] for machine in machines}))
         yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")
-
-
-def _paragraphs(text: str) -> str:
-    return "\n\n".join(map(markdown_prose, text.split("\n\n")))
 
 
 def _cluster(where: TableCluster) -> str:

@@ -87,7 +87,10 @@ NUMBERS = [
     ({"numbers": [Code("printed('a', loss, 0, 'us')")]}, "numbers: a share of a printed 0 is 0"),
     ({"numbers": [Code("printed('a', loss, 1, 'us', spread=math.inf)")]}, "spread must be a number"),
     ({"numbers": [Code("printed('a', loss, math.nan, 'us')")]}, "a printed number must be finite, got nan"),
-    ({"numbers": [Code("printed('a', loss, 1, 'us', form='smoke')")]}, "TypeError: printed() got an unexpected"),
+    (
+        {"numbers": [Code("printed('a', loss, 1, 'us', form='smoke')")]},
+        "TypeError: PrintedNumber.__init__() got an unexpected",
+    ),
     (
         {
             "tolerance": {"kind": "rank"},
