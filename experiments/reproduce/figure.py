@@ -94,8 +94,7 @@ def _panel(
         logarithmic(axes, "y")
     axes.tick_params(labelleft=first)
     if ends:
-        inside = [Label(e.x, min(max(e.y, limits[1][0]), limits[1][1]), e.text, e.colour, e.number) for e in ends]
-        end_labels(axes, inside)
+        end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
 def _end(line: TableLine) -> tuple[float, float]:

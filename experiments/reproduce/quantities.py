@@ -18,8 +18,8 @@ from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.constants import CaseView, MissingPartError, number_of
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
-from commeff.experiments.reproduce.values import SIGNS, Arithmetic, TableVariant, Value, measured
-from commeff.experiments.reproduce.verdicts import silence
+from commeff.experiments.reproduce.values import SIGNS, Arithmetic, TableVariant, Value
+from commeff.experiments.reproduce.verdicts import measured, silence
 
 TAIL = 0.25  # the part of a curve that is its floor
 DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding

@@ -65,12 +65,15 @@ def recorded(table: PublishedTable) -> tuple[list[str], bool]:
 
 def check_metric(table: PublishedTable, name: str) -> None:
     """Refuse a metric that no case has; a task that is not ours may record anything but what looks like a slip."""
+    if name in table.metrics:
+        return
     names, every = table.recorded
     known = [*names, *table.derived]
     near = did_you_mean(name, sorted(known))
     if name not in known and (every or near):
         who = f"no run of {' or '.join(tasks_of(table))} measures" if table.measure == TRAINING else "nothing here has"
         raise TableError(f"{who} {name!r}{near or '; there are ' + ', '.join(known)}")
+    table.metrics.add(name)
 
 
 def check_derived(table: PublishedTable) -> None:
@@ -89,7 +92,7 @@ class _Numbers(dict[str, float]):
         self._table = table
 
     def __missing__(self, name: str) -> float:
-        self._table.check_metric(name)
+        check_metric(self._table, name)
         return math.nan
 
 

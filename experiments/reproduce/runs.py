@@ -17,13 +17,11 @@ import yaml
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.cases import Setting
-from commeff.experiments.reproduce.constants import resolved, worked_out
+from commeff.experiments.reproduce.constants import resolved
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
 from commeff.experiments.run import archive
-from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import BAD, FINISHED, stamp
 from commeff.files import rewrite, unlinked
 
@@ -46,7 +44,7 @@ class TableRun:
     @cached_property
     def settings(self) -> list[dict[str, str]]:
         """Of each case."""
-        return self._resolved({})
+        return [resolved(self.table, case) for case in self.table.cases]
 
     def labels(self, number: int) -> dict[str, str]:
         """The labels of a case that differ among cases, functions worked out."""
@@ -66,7 +64,8 @@ class TableRun:
         tune = self.table.tune
         if tune is None or not tune.seeds:
             return None
-        return TableStage(self, "_tuning", range(len(self.table.cases)), self._resolved(tune.settings), tune.seeds)
+        settings = [resolved(self.table, case, tune.settings) for case in self.table.cases]
+        return TableStage(self, "_tuning", range(len(settings)), settings, tune.seeds)
 
     def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
@@ -89,14 +88,6 @@ class TableRun:
         stages = [self.reported(), *([self.tuning] if self.tuning else [])]
         return sorted({stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds})
 
-    def _resolved(self, changes: Mapping[str, Setting]) -> list[dict[str, str]]:
-        """The settings of each case; the functions of changes know those without them."""
-        return [
-            resolved(self.table, case)
-            | {key: worked_out(self.table, case, key, value) for key, value in changes.items()}
-            for case in self.table.cases
-        ]
-
 
 @dataclass(frozen=True, eq=False)
 class TableStage:
@@ -118,11 +109,6 @@ class TableStage:
     seeds: Sequence[int]
 
     @property
-    def name(self) -> str:
-        """Of the grid."""
-        return f"{self.plan.table.name}_{self.plan.table.scale}{self.suffix}"
-
-    @property
     def request(self) -> grids.Request:
         """The grid; its file is written into the store."""
         table, store = self.plan.table, self.plan.store
@@ -131,34 +117,28 @@ class TableStage:
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
         stamp(store)
         unlinked(store / "tables").mkdir(exist_ok=True)
-        file, content = store / "tables" / f"{self.name}.yaml", {"title": title, "seeds": [*self.seeds], "grid": unique}
+        file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
+        content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         return grids.Request(file, store=store, limits=self.plan.limits)
-
-    def words(self, number: int, seed: int) -> list[str]:
-        """The settings of a run."""
-        return [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
 
     def run(self, number: int, seed: int) -> str:
         """The name of a run."""
         from commeff.experiments.config.compose import compose
         from commeff.experiments.run.naming import run_id
 
-        return run_id(compose(self.words(number, seed)))
+        return run_id(compose([*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]))
 
     def results(self) -> Results:
         """As the store has them."""
         from commeff.experiments.report.data.records import read_record
 
-        plan, grid = self.plan, read_json(self.plan.store / "grids" / f"{self.name}.json")  # none if by --records
-        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
-        results, missing = list[CaseResult](), list[str]()
+        plan, results, missing = self.plan, list[CaseResult](), list[str]()
         for number in self.numbers:
             result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
             seen = dict[int, Observation]()
             for seed in self.seeds:
-                run = runs.get((frozenset(self.words(number, seed)), seed)) or self.run(number, seed)
-                record = read_record(plan.store / run)
+                record = read_record(plan.store / self.run(number, seed))
                 if record.state in FINISHED:
                     seen[seed] = self._observation(record, number)
                 else:

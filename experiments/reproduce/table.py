@@ -112,15 +112,9 @@ class PublishedTable:
     def check_quantity(self, of: TableQuantity) -> None:
         """Refuse a quantity of a metric that no case has, or beside a variant that is none."""
         for metric in of.metrics:
-            self.check_metric(metric)
+            check_metric(self, metric)
         if of.beside:
             check_variant(self.full_cases, of.beside, f"{of.text}: ")
-
-    def check_metric(self, name: str) -> None:
-        """Refuse a metric that no case has."""
-        if name not in self.metrics:
-            check_metric(self, name)
-            self.metrics.add(name)
 
     @cached_property
     def recorded(self) -> tuple[list[str], bool]:

@@ -18,7 +18,7 @@ from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import check_label, check_place, check_variant, values_in
 from commeff.experiments.reproduce.constants import PARTS, CaseView, PartConstants
 from commeff.experiments.reproduce.reading import TableError
-from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.results import CaseResult, Results, check_metric
 from commeff.experiments.reproduce.verdicts import (
     ALL,
     FAILS,
@@ -29,6 +29,7 @@ from commeff.experiments.reproduce.verdicts import (
     aligned,
     all_of,
     each,
+    measured,
     merged,
     near,
     related,
@@ -128,26 +129,6 @@ def apply(function: Callable[..., Any], *values: object) -> Value:
     return Value(numbers, *merged(every), any(of.exact for of in every), absent)
 
 
-def measured(function: Callable[..., float], *numbers: float) -> float:
-    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
-
-    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
-
-    >>> from operator import sub, truediv
-    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
-    (inf, nan, nan)
-    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
-    (2.0, nan)
-    """
-    try:
-        found = function(*numbers)
-    except (ArithmeticError, ValueError):
-        return math.nan
-    if isinstance(found, complex):
-        return math.nan
-    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
-
-
 def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Judgement]) -> Judgement:
     """A comparison over the seeds that both have; the others have no say."""
     ours, theirs = both = value(left), value(right)
@@ -194,7 +175,7 @@ def within(left: object, right: object, by: float | None = None, share: float | 
 def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> Judgement:
     """Whether all recorded numbers of two variants, or one metric at the end, are the same to the last bit."""
     if metric is not None:
-        left.results.table.check_metric(metric)
+        check_metric(left.results.table, metric)
     one, two = left.result, right.result
     if one is None or two is None or not one.seen or not two.seen:
         lacking = right if one is not None and one.seen else left

@@ -212,6 +212,26 @@ def each(function: Callable[..., float], *numbers: Numbers) -> Numbers:
     return {seed: function(*(of[seed] for of in same)) for seed in same[0]}
 
 
+def measured(function: Callable[..., float], *numbers: float) -> float:
+    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
+
+    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
+
+    >>> from operator import sub, truediv
+    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
+    (inf, nan, nan)
+    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
+    (2.0, nan)
+    """
+    try:
+        found = function(*numbers)
+    except (ArithmeticError, ValueError):
+        return math.nan
+    if isinstance(found, complex):
+        return math.nan
+    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
+
+
 def shown(numbers: Mapping[int, float]) -> str:
     """A number, or the mean over seeds with half its interval; infinite is what diverged, or never got there.
 
