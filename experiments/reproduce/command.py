@@ -218,9 +218,9 @@ def _reproduced(arguments: Arguments) -> Reproduced:
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
     )
-    claims = (f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts)
+    claims = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in verdicts)
     words = headline(table.scale, verdicts, compared, bool(results.missing))
-    outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
+    outside = any(one.verdict.state == FAILS for one in verdicts) or any(one.verdict == OFF for one in compared)
     lines = [*done.lines, *claims, *numbers, *results.remarks, *others, words]
     return replace(done, page=page, lines=lines, exit_code=done.exit_code or (OUTSIDE if outside else 0))
 

@@ -71,30 +71,20 @@ def _one_line(of: Claim | PrintedNumber, *names: str) -> None:
         object.__setattr__(of, name, one_line(getattr(of, name)))
 
 
-@dataclass(frozen=True)
-class ClaimVerdict:
-    """A claim at one place; `p` is corrected for the number of claims of its page that chance has a part in."""
+def judge(results: Results) -> list[Claim]:
+    """All claims of a table with their verdicts; those of one sentence stand together.
 
-    claim: Claim
-    where: Mapping[str, str]
-    verdict: str
-    reason: str
-    p: float | None = None
-
-
-def judge(results: Results) -> list[ClaimVerdict]:
-    """The verdicts of all claims of a table; those of one sentence stand together.
-
-    p-values are corrected by Holm's method over the page; checked theory, which is no discovery, is left out of that.
+    p-values are corrected by Holm's method over the page: for the number of claims that chance has a part in. Checked
+    theory, which is no discovery, is left out of that.
     """
-    found = [*_claims(results)]
-    corrected = holm([one.verdict.p if one.of != THEORY else None for one in found])
-    judged = []
-    for one, corrected_p in zip(found, corrected, strict=True):
-        p = one.verdict.p if one.of == THEORY else corrected_p
-        judged.append(ClaimVerdict(one, one.verdict.place, one.verdict.state(p), one.verdict.reason, p))
-    first = [*dict.fromkeys(one.claim.text for one in judged)]
-    return sorted(judged, key=lambda one: first.index(one.claim.text))
+    every = [*_claims(results)]
+    corrected = holm([one.verdict.p if one.of != THEORY else None for one in every])
+    judged = [
+        one if one.of == THEORY else replace(one, verdict=replace(one.verdict, p=p))
+        for one, p in zip(every, corrected, strict=True)
+    ]
+    first = [*dict.fromkeys(one.text for one in judged)]
+    return sorted(judged, key=lambda one: first.index(one.text))
 
 
 def _claims(results: Results) -> Iterator[Claim]:
@@ -227,8 +217,7 @@ def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exac
     if any(map(math.isinf, ours.values())):
         return OFF
     by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
-    found = near(dict(ours), {ALL: theirs}, by, exact)
-    return WORDS[found.state(found.p)]
+    return WORDS[near(dict(ours), {ALL: theirs}, by, exact).state]
 
 
 def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
@@ -241,8 +230,7 @@ def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
             ranked.append(one)
             continue
         sides = [related(dict(one.ours), "<" if one.theirs < c.theirs else ">", dict(c.ours), exact) for c in others]
-        every = all_of(sides)
-        ranked.append(replace(one, verdict=WORDS[every.state(every.p)]))
+        ranked.append(replace(one, verdict=WORDS[all_of(sides).state]))
     return ranked
 
 

@@ -14,7 +14,7 @@ from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
 from commeff.experiments.reproduce.figure import figure
-from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, ClaimVerdict, Comparison
+from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, Claim, Comparison
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
@@ -27,9 +27,7 @@ the logarithm of their ratio. Claims of the paper and of ours are corrected toge
 p < 0.05 decides; above it a claim is inconclusive."""
 
 
-def write(
-    results: Results, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], command: str, out: Path
-) -> Path:
+def write(results: Results, verdicts: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
     """Write report.md, values.csv and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
@@ -67,9 +65,7 @@ def replaced(page: Path, title: str, command: str) -> list[str]:
     return [f"{page} was of {lines[0].removeprefix('# ')!r}, made by {made}, and is replaced; --out keeps pages apart"]
 
 
-def headline(
-    scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], incomplete: bool = False
-) -> str:
+def headline(scale: str, verdicts: Sequence[Claim], compared: Sequence[Comparison], incomplete: bool = False) -> str:
     """What came out: claims of the paper, of theory and of ours apart.
 
     Only a whole table at full scale, no run missing, in which all that the paper says holds, can be called reproduced.
@@ -79,7 +75,7 @@ def headline(
     """
     sentences = [f"Scale: {scale}."]
     for of, words in GROUPS.items():
-        states = [one.verdict for one in verdicts if one.claim.of == of]
+        states = [one.verdict.state for one in verdicts if one.of == of]
         counts = [
             f"{count} {VERBS.get(kind, kind) if count > 1 else kind}"
             for kind in (HOLDS, FAILS, UNTOLD)
@@ -89,8 +85,8 @@ def headline(
     pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
     sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
-    theirs = any(one.claim.of == PAPER for one in verdicts) or any(one.printed.scale == "full" for one in compared)
-    good = all(v.verdict == HOLDS for v in verdicts) and all(c.verdict == OK for c in compared)
+    theirs = any(one.of == PAPER for one in verdicts) or any(one.printed.scale == "full" for one in compared)
+    good = all(one.verdict.state == HOLDS for one in verdicts) and all(c.verdict == OK for c in compared)
     if scale == "full" and good and not incomplete and theirs:
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
@@ -109,24 +105,23 @@ def _text_table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     return _table(align, [*map(markdown_text, heads)], ([*map(markdown_text, row)] for row in rows))
 
 
-def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
+def _claims(verdicts: Sequence[Claim]) -> Iterator[str]:
     for of, title in GROUPS.items():
-        if own := [one for one in verdicts if one.claim.of == of]:
+        if own := [one for one in verdicts if one.of == of]:
             yield from (f"## {title}", "")
             yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, own))
-    if any(one.p is not None for one in verdicts):
+    if any(one.verdict.p is not None for one in verdicts):
         yield from (P_VALUES.replace("\n", " "), "")
-    unmet = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
+    unmet = [one for one in verdicts if one.verdict.state != HOLDS and one.because]
     for because in dict.fromkeys(claim.because for claim in unmet):
         texts = dict.fromkeys(claim.text for claim in unmet if claim.because == because)
         yield from (f"*{'; '.join(map(markdown_text, texts))}*: {markdown_prose(because)}", "")
 
 
-def _row(one: ClaimVerdict) -> list[str]:
-    text, place, reason, source = map(
-        markdown_text, (one.claim.text, listing(one.where, ", "), one.reason, one.claim.source)
-    )
-    return [text, place, f"**{one.verdict}**", chance(one.p), reason, source]
+def _row(one: Claim) -> list[str]:
+    words = (one.text, listing(one.verdict.place, ", "), one.verdict.reason, one.source)
+    text, place, reason, source = map(markdown_text, words)
+    return [text, place, f"**{one.verdict.state}**", chance(one.verdict.p), reason, source]
 
 
 def chance(p: float | None) -> str:

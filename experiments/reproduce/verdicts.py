@@ -33,7 +33,8 @@ class Judgement:
     ----------
     lean : what the means say, holds or fails; inconclusive where there is nothing to compare.
     numbers : that say so, in words, or why there are none.
-    p : the probability of means so far on their side by chance; None where chance has no part in it.
+    p : the probability of means so far on their side by chance; None where chance has no part in it. That of a claim is
+        corrected for the number of claims of its page.
     left_out : the seeds that had no say, and what has no number there.
     place : the labels at which it is judged.
     parts : the comparisons of which all must hold, if it is of several.
@@ -46,9 +47,10 @@ class Judgement:
     place: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[Judgement, ...] = ()
 
-    def state(self, p: float | None) -> str:
-        """What it comes to if this is its p-value, as it is after a correction for several comparisons."""
-        return self.lean if p is None or p < 1 - CONFIDENCE else UNTOLD
+    @property
+    def state(self) -> str:
+        """What it comes to: what the means say, if that is no chance."""
+        return self.lean if self.p is None or self.p < 1 - CONFIDENCE else UNTOLD
 
     @property
     def reason(self) -> str:
