@@ -211,17 +211,17 @@ def _reproduced(arguments: Arguments) -> Reproduced:
 
     from commeff.experiments.reproduce.page import headline, replaced, write
 
-    verdicts, compared = judge(results), compare(results)
+    claims, compared = judge(results), compare(results)
     others = replaced(arguments.folder / "report.md", table.title, arguments.command)
-    page = write(results, verdicts, compared, arguments.command, arguments.folder)
+    page = write(results, claims, compared, arguments.command, arguments.folder)
     numbers = (
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
     )
-    claims = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in verdicts)
-    words = headline(table.scale, verdicts, compared, bool(results.missing))
-    outside = any(one.verdict.state == FAILS for one in verdicts) or any(one.verdict == OFF for one in compared)
-    lines = [*done.lines, *claims, *numbers, *results.remarks, *others, words]
+    judged = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in claims)
+    words = headline(table.scale, claims, compared, bool(results.missing))
+    outside = any(one.verdict.state == FAILS for one in claims) or any(one.verdict == OFF for one in compared)
+    lines = [*done.lines, *judged, *numbers, *results.remarks, *others, words]
     return replace(done, page=page, lines=lines, exit_code=done.exit_code or (OUTSIDE if outside else 0))
 
 

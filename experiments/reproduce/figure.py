@@ -157,14 +157,15 @@ def power(panel: TablePanel, exponent: float) -> np.ndarray:
 def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
     """What all panels show: all means and printed values, and of intervals as much again as means span."""
     lines = [line for panel in drawn.panels for line in panel.lines]
-    x = [*chain(*(line.points[:, 0] for line in lines), *(line.printed[:, 0] for line in lines))]
-    y = [*chain(*(line.points[:, 1] for line in lines), *(line.printed[:, 1] for line in lines))]
-    y += chain(*(points[:, 1] for line in lines for points in line.guides.values()))
+    x, y = np.concatenate(
+        [np.empty((0, 2)), *(part for line in lines for part in (line.points[:, :2], line.printed))]
+    ).T
+    guides = chain(*(points[:, 1] for line in lines for points in line.guides.values()))
     wide = [*chain(*(line.points[:, 2:].ravel() for line in lines))]
-    across = (
-        (-0.5, len(drawn.places) - 0.5) if drawn.places else _hull(x, [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
-    )
-    return across, _hull(y, wide, "y" in plot.log, 0.05)
+    across = _hull([*x], [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
+    if drawn.places:
+        across = (-0.5, len(drawn.places) - 0.5)
+    return across, _hull([*y, *guides], wide, "y" in plot.log, 0.05)
 
 
 def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> tuple[float, float]:

@@ -27,7 +27,7 @@ the logarithm of their ratio. Claims of the paper and of ours are corrected toge
 p < 0.05 decides; above it a claim is inconclusive."""
 
 
-def write(results: Results, verdicts: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
+def write(results: Results, claims: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
     """Write report.md, values.csv and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
@@ -37,12 +37,12 @@ def write(results: Results, verdicts: Sequence[Claim], compared: Sequence[Compar
     page = [
         f"# {markdown_prose(table.title)}",
         "",
-        headline(table.scale, verdicts, compared, bool(results.missing)),
+        headline(table.scale, claims, compared, bool(results.missing)),
         "",
         markdown_prose(table.paper),
         "",
         *(line for text in table.about.split("\n\n") if text for line in (markdown_prose(text), "")),
-        *_claims(verdicts),
+        *_claims(claims),
         *_numbers(compared, results),
         *(["![figure](figure.png)", ""] if table.figure else []),
         *_measured(results),
@@ -65,7 +65,7 @@ def replaced(page: Path, title: str, command: str) -> list[str]:
     return [f"{page} was of {lines[0].removeprefix('# ')!r}, made by {made}, and is replaced; --out keeps pages apart"]
 
 
-def headline(scale: str, verdicts: Sequence[Claim], compared: Sequence[Comparison], incomplete: bool = False) -> str:
+def headline(scale: str, claims: Sequence[Claim], compared: Sequence[Comparison], incomplete: bool = False) -> str:
     """What came out: claims of the paper, of theory and of ours apart.
 
     Only a whole table at full scale, no run missing, in which all that the paper says holds, can be called reproduced.
@@ -75,7 +75,7 @@ def headline(scale: str, verdicts: Sequence[Claim], compared: Sequence[Compariso
     """
     sentences = [f"Scale: {scale}."]
     for of, words in GROUPS.items():
-        states = [one.verdict.state for one in verdicts if one.of == of]
+        states = [one.verdict.state for one in claims if one.of == of]
         counts = [
             f"{count} {VERBS.get(kind, kind) if count > 1 else kind}"
             for kind in (HOLDS, FAILS, UNTOLD)
@@ -85,8 +85,8 @@ def headline(scale: str, verdicts: Sequence[Claim], compared: Sequence[Compariso
     pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
     sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
-    theirs = any(one.of == PAPER for one in verdicts) or any(one.printed.scale == "full" for one in compared)
-    good = all(one.verdict.state == HOLDS for one in verdicts) and all(c.verdict == OK for c in compared)
+    theirs = any(one.of == PAPER for one in claims) or any(one.printed.scale == "full" for one in compared)
+    good = all(one.verdict.state == HOLDS for one in claims) and all(c.verdict == OK for c in compared)
     if scale == "full" and good and not incomplete and theirs:
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
@@ -105,14 +105,14 @@ def _text_table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     return _table(align, [*map(markdown_text, heads)], ([*map(markdown_text, row)] for row in rows))
 
 
-def _claims(verdicts: Sequence[Claim]) -> Iterator[str]:
+def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     for of, title in GROUPS.items():
-        if own := [one for one in verdicts if one.of == of]:
+        if own := [one for one in claims if one.of == of]:
             yield from (f"## {title}", "")
             yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, own))
-    if any(one.verdict.p is not None for one in verdicts):
+    if any(one.verdict.p is not None for one in claims):
         yield from (P_VALUES.replace("\n", " "), "")
-    unmet = [one for one in verdicts if one.verdict.state != HOLDS and one.because]
+    unmet = [one for one in claims if one.verdict.state != HOLDS and one.because]
     for because in dict.fromkeys(claim.because for claim in unmet):
         texts = dict.fromkeys(claim.text for claim in unmet if claim.because == because)
         yield from (f"*{'; '.join(map(markdown_text, texts))}*: {markdown_prose(because)}", "")
@@ -171,7 +171,9 @@ def _measured(results: Results) -> Iterator[str]:
     for result in results.cases:
         numbers = [_over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
         labels = (result.labels.get(key, "") for key in keys)
-        rows.append([table.called(result.case.name), *labels, _states(result), *numbers])
+        lost = sum(seen.state == "diverged" for seen in result.seen.values())
+        seeds = f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
+        rows.append([table.called(result.case.name), *labels, seeds, *numbers])
     yield from ("## Measured", "", *_text_table("l" + "r" * (len(heads) - 1), heads, rows))
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
     if results.remarks:
@@ -224,11 +226,6 @@ def _mean(case: CaseResult, mean: float) -> str:
 
 def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
-
-
-def _states(result: CaseResult) -> str:
-    lost = sum(seen.state == "diverged" for seen in result.seen.values())
-    return f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
 
 
 def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iterator[str]:
