@@ -76,8 +76,8 @@ def test_a_grid_that_is_only_listed_passes_by_what_runs_it(tmp_path: Path) -> No
             {"commeff/planner/worker_profile.py"},
             71,
         ),
-        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 77),
-        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 88),
+        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 72),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 86),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -4,17 +4,16 @@ What a table imports is here: quantities (`final`, `floor`, `least`, `rate`, `to
 comparisons `order`, `within`, `equal` beside < and >, `apply` for functions of values, and `printed`.
 
 - `reading`: a table's file, executed, and what is wrong in it, with its line. `table`: what it says.
-- `cases`: what is run or measured; `scales`: what each scale runs; `tuning`: which values are tried, and the best.
-- `metrics`: what runs record, by name; `constants`: what functions of a case see, such as L, mu, delta and rho.
+- `cases`: what is run or measured, at each scale; `tuning`: which values are tried, and the best.
+- `constants`: what functions of a case see, such as L, mu, delta and rho.
 - `runs`: what trains, in two stages if values are chosen; `pricing`: their modelled seconds.
-- `measurements`: tables that need no training; `measures`: what they measure.
-- `results`: a case's results over its seeds; `quantities`: numbers of them; `numbers`: those that are printed.
-- `places`, `values`, `verdicts`: what claims compare. `judging`: claims and the results make verdicts.
+- `measures`: tables that need no training.
+- `results`: what runs record, by name, and a case's results over its seeds; `quantities`: numbers of them.
+- `values`, `verdicts`: what claims compare. `judging`: claims, printed numbers and the results make verdicts.
 - `page`, `plot`, `figure`, `command`: what is written, and who runs it.
 """
 
-from commeff.experiments.reproduce.judging import claim
-from commeff.experiments.reproduce.numbers import printed
+from commeff.experiments.reproduce.judging import claim, printed
 from commeff.experiments.reproduce.quantities import final, floor, least, onset, rate, slope, to
 from commeff.experiments.reproduce.values import apply, equal, order, within
 

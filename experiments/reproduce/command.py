@@ -5,31 +5,30 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.cases import listing
-from commeff.experiments.reproduce.metrics import TRAINING
+from commeff.experiments.reproduce.cases import listing, scales_of
+from commeff.experiments.reproduce.judging import OFF, compare, judge, rehearse
 from commeff.experiments.reproduce.reading import execute, table_code
-from commeff.experiments.reproduce.scales import scales_of
+from commeff.experiments.reproduce.results import TRAINING
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
+from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
 from commeff.files import unlinked
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
-    from commeff.experiments.reproduce.runs import TableRun
+    from commeff.experiments.reproduce.runs import Reproduced, TableRun
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
-WRITTEN = ("store.json", "tables/*.yaml")  # into a store before anything runs
-EMPTY = ("tables", "measured")
-
 
 PEERS = {  # ours beside other libraries: it has no table, and compares, judges and writes by itself
     "name": "peers",
@@ -83,39 +82,27 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
-        if not self.are_peers:
-            self.read()
-        elif self.settings or self.scale != "full":
+        if self.are_peers and (self.settings or self.scale != "full"):
             given = self.settings[0] if self.settings else f"--scale {self.scale}"
             raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
+        trains = not self.are_peers and self.content.measure == TRAINING
         if self.records is not None:
             archive.check(self.records)
-            if self.are_peers or self.read().measure != TRAINING:
+            if not trains:
                 raise ConfigError([f"{self.table} trains nothing that --records could keep; leave it out"])
 
-    def read(self) -> PublishedTable:
-        """The table; refuses settings that would change results."""
+    @cached_property
+    def content(self) -> PublishedTable:
+        """The table, read and rehearsed; refuses settings that would change results."""
         bad = [word for word in self.settings if word.partition("=")[0] not in GIVEN or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
             own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
             raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
-        from commeff.experiments.reproduce.judging import rehearse
-
         table = read_table(self.path, self.scale, self.settings)
         with table_code(self.path):
             rehearse(table)
         return table
-
-
-@dataclass(frozen=True)
-class Reproduced:
-    """What came out: the page, a line for each verdict, the exit code, and what else went wrong."""
-
-    page: Path | None
-    lines: Sequence[str]
-    exit_code: int
-    faults: Sequence[str] = ()
 
 
 def tables() -> list[dict[str, str]]:
@@ -144,18 +131,14 @@ def no_trace(store: Path, kept: bool) -> Iterator[None]:
 def _remove(store: Path, missing: list[Path]) -> None:
     """The files that are written before a run, and the folders that are empty then; nothing if there are others."""
     files = {path for path in store.rglob("*") if not path.is_dir()}
-    own = {path for pattern in WRITTEN for path in store.glob(pattern)}
+    own = {*store.glob("store.json"), *store.glob("tables/*.yaml")}
     if files - own:
         return
     for file in own:
         file.unlink(missing_ok=True)
-    for folder in (*(store / name for name in EMPTY), *missing):
-        try:
+    with suppress(OSError):  # somebody else has begun to write there
+        for folder in filter(Path.is_dir, (store / "tables", store / "measured", *missing)):
             folder.rmdir()
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return
 
 
 def dry_run(arguments: Arguments) -> list[str]:
@@ -170,7 +153,7 @@ def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
     from commeff.experiments.reproduce.runs import unpack
 
-    table, plan = _begin(arguments)
+    table, plan = arguments.content, _begin(arguments)
     notes = [] if arguments.records is None else unpack(plan, arguments.records)
     seeds = ", ".join(map(str, table.seeds))
     lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
@@ -188,20 +171,21 @@ def _planned(arguments: Arguments) -> list[str]:
     return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
 
 
-def _begin(arguments: Arguments) -> tuple[PublishedTable, TableRun]:
-    """The table and its runs; refuses what can be seen of the store before anything runs, with torch."""
-    table = arguments.read()
+def _begin(arguments: Arguments) -> TableRun:
+    """The runs of the table; refuses what can be seen of the store before anything runs, with torch."""
+    table = arguments.content
     from commeff.experiments.grid.plan.cells import store_faults
     from commeff.experiments.reproduce.runs import TableRun
 
     if faults := store_faults(arguments.place):
         raise ConfigError(faults)
-    return table, TableRun(table, arguments.place, arguments.limits)
+    return TableRun(table, arguments.place, arguments.limits)
 
 
 def reproduce(arguments: Arguments) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
     if arguments.are_peers:
+        from commeff.experiments.reproduce.runs import Reproduced
         from commeff.experiments.studies.peers import report
 
         return Reproduced(*report.reproduce(arguments.folder))
@@ -210,37 +194,35 @@ def reproduce(arguments: Arguments) -> Reproduced:
 
 
 def _reproduced(arguments: Arguments) -> Reproduced:
-    _check_device(arguments.read())
-    table, plan = _begin(arguments)
-    from commeff.experiments.reproduce import runs
+    table = arguments.content
+    _check_device(table)
+    plan = _begin(arguments)
+    from commeff.experiments.reproduce.runs import Reproduced, train
 
     if table.measure == TRAINING:
-        trained = runs.train(plan, arguments.records)
+        done = train(plan, arguments.records)
     else:
-        from commeff.experiments.reproduce.measurements import measured
+        from commeff.experiments.reproduce.measures import measured
 
-        trained = runs.Trained(measured(plan))
-    results = trained.results
+        done = Reproduced(results=measured(plan))
+    results = done.results
     if results is None:
-        return Reproduced(None, trained.lines, trained.exit_code, trained.faults)
+        return done
 
-    from commeff.experiments.reproduce.judging import judge
-    from commeff.experiments.reproduce.numbers import OFF, compare
     from commeff.experiments.reproduce.page import headline, replaced, write
-    from commeff.experiments.reproduce.verdicts import FAILS, shown
 
-    verdicts, compared = judge(results), compare(results)
+    claims, compared = judge(results), compare(results)
     others = replaced(arguments.folder / "report.md", table.title, arguments.command)
-    page = write(results, verdicts, compared, arguments.command, arguments.folder)
+    page = write(results, claims, compared, arguments.command, arguments.folder)
     numbers = (
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
         for one in compared
     )
-    claims = (f"{one.verdict}: {one.claim.text}{_at(one.where)}: {one.reason}" for one in verdicts)
-    words = headline(table.scale, verdicts, compared, bool(results.missing))
-    outside = any(v.verdict == FAILS for v in verdicts) or any(c.verdict == OFF for c in compared)
-    lines = [*trained.lines, *claims, *numbers, *results.remarks, *others, words]
-    return Reproduced(page, lines, trained.exit_code or (OUTSIDE if outside else 0), trained.faults)
+    judged = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in claims)
+    words = headline(table.scale, claims, compared, bool(results.missing))
+    outside = any(one.verdict.state == FAILS for one in claims) or any(one.verdict == OFF for one in compared)
+    lines = [*done.lines, *judged, *numbers, *results.remarks, *others, words]
+    return replace(done, page=page, lines=lines, exit_code=done.exit_code or (OUTSIDE if outside else 0))
 
 
 def _check_device(table: PublishedTable) -> None:

@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.reproduce.cases import Case
+from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
 
@@ -109,9 +109,9 @@ def _plain_words(view: CaseView) -> list[str]:
     return [*words, f"seed={view.table.seeds[0]}"]
 
 
-def resolved(table: PublishedTable, case: Case) -> dict[str, str]:
-    """The settings of a case, functions worked out."""
-    return {key: worked_out(table, case, key, value) for key, value in case.settings.items()}
+def resolved(table: PublishedTable, case: Case, changes: Mapping[str, Setting] | None = None) -> dict[str, str]:
+    """The settings of a case, functions worked out; those of changes know the case without them."""
+    return {key: worked_out(table, case, key, value) for key, value in {**case.settings, **(changes or {})}.items()}
 
 
 def worked_out(table: PublishedTable, case: Case, key: str, value: Any, parts: str = "built") -> str:

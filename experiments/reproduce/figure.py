@@ -7,18 +7,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from commeff.experiments.report.draw.axes import few, logarithmic
+from commeff.experiments.report.draw.figures import (
+    DASHES,
+    INK,
+    MARKERS,
+    QUIET,
+    Figure,
+    Look,
+    Panel,
+    folded,
+    inches_wide,
+    look,
+)
+from commeff.experiments.report.draw.labels import ASIDE, Label, end_labels
 from commeff.experiments.reproduce.plot import Drawing, Plot, TableLine, TablePanel, drawing
 from commeff.experiments.reproduce.results import Results
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from commeff.experiments.report.draw.figures import Figure, Look
 
 WIDE, HIGH = 2.9, 2.1  # inches of axes
 NAMED = 1.7  # inches of a line of a label
@@ -27,18 +36,8 @@ DENSE = 12  # points of a curve without markers
 DODGE = 0.09  # by which lines stand aside of each other over words
 
 
-def draw(results: Results, plot: Plot, out: Path) -> None:
-    """Write figure.png and figure.pdf: the mean over seeds, and its 95 % interval."""
-    from commeff.experiments.report.draw import figures
-
-    figures.save(figure(results, plot), out)
-
-
 def figure(results: Results, plot: Plot) -> Figure:
-    """The figure of a table."""
-    from commeff.experiments.report.draw.figures import QUIET, Figure, Look, Panel, folded, inches_wide
-    from commeff.experiments.report.draw.labels import ASIDE
-
+    """The figure of a table: the mean over seeds, and its 95 % interval."""
     drawn = drawing(results, plot)
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
     limits = _limits(drawn, plot)
@@ -68,10 +67,6 @@ def _panel(
     names: dict[str, str],
     first: bool,
 ) -> None:
-    from commeff.experiments.report.draw.axes import few, logarithmic
-    from commeff.experiments.report.draw.figures import INK, QUIET
-    from commeff.experiments.report.draw.labels import Label, end_labels
-
     for axis in plot.log:
         axes.set(**{f"{axis}scale": "log"})
     axes.set(xlim=limits[0], ylim=limits[1], xlabel=drawn.x_title)
@@ -99,8 +94,7 @@ def _panel(
         logarithmic(axes, "y")
     axes.tick_params(labelleft=first)
     if ends:
-        inside = [Label(e.x, min(max(e.y, limits[1][0]), limits[1][1]), e.text, e.colour, e.number) for e in ends]
-        end_labels(axes, inside)
+        end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
 def _end(line: TableLine) -> tuple[float, float]:
@@ -110,8 +104,6 @@ def _end(line: TableLine) -> tuple[float, float]:
 
 def _look(line: TableLine) -> Look:
     """That of a variant; its lines differ in dashes."""
-    from commeff.experiments.report.draw.figures import DASHES, MARKERS, look
-
     own, style = look(line.colour + 1), line.style
     dash = DASHES[(DASHES.index(own.dash) + style) % len(DASHES)]
     return replace(own, dash=dash, marker=MARKERS[(line.colour + style) % len(MARKERS)])
@@ -119,25 +111,23 @@ def _look(line: TableLine) -> Look:
 
 def _line(axes: Axes, line: TableLine, drawn: Drawing, bottom: float, aside: float) -> None:
     """Means with intervals, and what is printed: joined where no two points stand above each other."""
-    look, (x, mean, low, high) = _look(line), line.points.T
+    own, (x, mean, low, high) = _look(line), line.points.T
     low = np.maximum(low, bottom)
     if drawn.curves:
-        marker = look.marker if len(x) <= DENSE else ""
-        axes.plot(x, mean, color=look.colour, linestyle=look.dash, marker=marker)
-        axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
+        marker = own.marker if len(x) <= DENSE else ""
+        axes.plot(x, mean, color=own.colour, linestyle=own.dash, marker=marker)
+        axes.fill_between(x, low, high, color=own.colour, alpha=0.13, linewidth=0)
     else:
         joined = len({*x}) == len(x) and not drawn.places
-        axes.plot(x + aside, mean, color=look.colour, linestyle=look.dash if joined else "", marker=look.marker)
-        axes.vlines(x + aside, low, high, color=look.colour, linewidth=1.0, alpha=0.5)
+        axes.plot(x + aside, mean, color=own.colour, linestyle=own.dash if joined else "", marker=own.marker)
+        axes.vlines(x + aside, low, high, color=own.colour, linewidth=1.0, alpha=0.5)
     if len(line.printed):
-        own: dict[str, Any] = {"marker": look.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}
-        axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=look.colour, zorder=3, **own)
+        hollow: dict[str, Any] = {"marker": own.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}
+        axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=own.colour, zorder=3, **hollow)
 
 
 def _guide(axes: Axes, guide: str, of: float | Callable[[Any], Any], panel: TablePanel) -> np.ndarray:
     """A grey line, or one of each line's colour where a function tells them apart; the points of the last."""
-    from commeff.experiments.report.draw.figures import QUIET
-
     style: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 1.5}
     if not callable(of):
         points = power(panel, float(of))
@@ -167,14 +157,15 @@ def power(panel: TablePanel, exponent: float) -> np.ndarray:
 def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
     """What all panels show: all means and printed values, and of intervals as much again as means span."""
     lines = [line for panel in drawn.panels for line in panel.lines]
-    x = [*chain(*(line.points[:, 0] for line in lines), *(line.printed[:, 0] for line in lines))]
-    y = [*chain(*(line.points[:, 1] for line in lines), *(line.printed[:, 1] for line in lines))]
-    y += chain(*(points[:, 1] for line in lines for points in line.guides.values()))
+    x, y = np.concatenate(
+        [np.empty((0, 2)), *(part for line in lines for part in (line.points[:, :2], line.printed))]
+    ).T
+    guides = chain(*(points[:, 1] for line in lines for points in line.guides.values()))
     wide = [*chain(*(line.points[:, 2:].ravel() for line in lines))]
-    across = (
-        (-0.5, len(drawn.places) - 0.5) if drawn.places else _hull(x, [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
-    )
-    return across, _hull(y, wide, "y" in plot.log, 0.05)
+    across = _hull([*x], [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
+    if drawn.places:
+        across = (-0.5, len(drawn.places) - 0.5)
+    return across, _hull([*y, *guides], wide, "y" in plot.log, 0.05)
 
 
 def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> tuple[float, float]:

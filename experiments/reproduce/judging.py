@@ -1,40 +1,39 @@
-"""Claims judged: what a table's `claims` say of the results, and what is wrong with them before there are any."""
+"""Claims and printed numbers judged: what a table says of the results, and what is wrong with it before there are any.
+
+Of a printed number ours is a mean over seeds: it is within the tolerance, or off, if its 95 % interval is. A seed that
+diverged puts it off; where a seed has no such number, or the case was not run, nothing is compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.contained import contained
 from commeff.experiments.escape import one_line
-from commeff.experiments.reproduce.cases import check_place
-from commeff.experiments.reproduce.metrics import check_derived
-from commeff.experiments.reproduce.places import TablePlace
+from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.reproduce.cases import SCALES, Case, check_place
+from commeff.experiments.reproduce.constants import CaseView, number_of
+from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_one_of
-from commeff.experiments.reproduce.results import CaseResult, Results
-from commeff.experiments.reproduce.scales import SCALES
-from commeff.experiments.reproduce.table import PublishedTable
+from commeff.experiments.reproduce.results import CaseResult, Results, check_derived
 from commeff.experiments.reproduce.tuning import chosen
-from commeff.experiments.reproduce.verdicts import UNTOLD, Judgement, holm
+from commeff.experiments.reproduce.values import TablePlace
+from commeff.experiments.reproduce.verdicts import ALL, FAILS, HOLDS, UNTOLD, Judgement, all_of, holm, near, related
+
+if TYPE_CHECKING:
+    from commeff.experiments.reproduce.table import PublishedTable
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
+TOLERANCES = ("absolute", "relative", "rank")
+OK, OFF, NOT_COMPARABLE = "ok", "off", "not comparable"
+WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of a table with its verdict; `because` says why it fails, `scale` from which on it is judged."""
-
-    verdict: Judgement
-    text: str
-    source: str
-    because: str
-    scale: str
-    of: str
-
-
-def claim(
-    verdict: Judgement, text: str, source: str = "", because: str = "", scale: str = "reduced", of: str = PAPER
-) -> Claim:
     """What a table claims.
 
     Parameters
@@ -46,37 +45,46 @@ def claim(
     scale : the smallest at which it is judged.
     of : "paper" claims it; or "theory" does, a bound or an identity that nothing but a bug can break; or "us".
     """
-    if not isinstance(verdict, Judgement):
-        raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), got {verdict!r}")
-    check_one_of(WHOSE, of=of)
-    check_one_of(SCALES, scale=scale)
-    return Claim(verdict, one_line(text), one_line(source), one_line(because), scale, of)
+
+    verdict: Judgement
+    text: str
+    source: str = ""
+    because: str = ""
+    scale: str = "reduced"
+    of: str = PAPER
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.verdict, Judgement):
+            got = f"got {self.verdict!r}"
+            raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), {got}")
+        check_one_of(WHOSE, of=self.of)
+        check_one_of(SCALES, scale=self.scale)
+        _one_line(self, "text", "source", "because")
 
 
-@dataclass(frozen=True)
-class ClaimVerdict:
-    """A claim at one place; `p` is corrected for the number of claims of its page that chance has a part in."""
-
-    claim: Claim
-    where: Mapping[str, str]
-    verdict: str
-    reason: str
-    p: float | None = None
+claim = Claim  # as a table calls it
 
 
-def judge(results: Results) -> list[ClaimVerdict]:
-    """The verdicts of all claims of a table; those of one sentence stand together.
+def _one_line(of: Claim | PrintedNumber, *names: str) -> None:
+    """Bring words into one line: a page has them in a cell."""
+    for name in names:
+        object.__setattr__(of, name, one_line(getattr(of, name)))
 
-    p-values are corrected by Holm's method over the page; checked theory, which is no discovery, is left out of that.
+
+def judge(results: Results) -> list[Claim]:
+    """All claims of a table with their verdicts; those of one sentence stand together.
+
+    p-values are corrected by Holm's method over the page: for the number of claims that chance has a part in. Checked
+    theory, which is no discovery, is left out of that.
     """
-    found = [*_claims(results)]
-    corrected = holm([one.verdict.p if one.of != THEORY else None for one in found])
-    judged = []
-    for one, corrected_p in zip(found, corrected, strict=True):
-        p = one.verdict.p if one.of == THEORY else corrected_p
-        judged.append(ClaimVerdict(one, one.verdict.place, one.verdict.state(p), one.verdict.reason, p))
-    first = [*dict.fromkeys(one.claim.text for one in judged)]
-    return sorted(judged, key=lambda one: first.index(one.claim.text))
+    every = [*_claims(results)]
+    corrected = holm([one.verdict.p if one.of != THEORY else None for one in every])
+    judged = [
+        one if one.of == THEORY else replace(one, verdict=replace(one.verdict, p=p))
+        for one, p in zip(every, corrected, strict=True)
+    ]
+    first = [*dict.fromkeys(one.text for one in judged)]
+    return sorted(judged, key=lambda one: first.index(one.text))
 
 
 def _claims(results: Results) -> Iterator[Claim]:
@@ -92,6 +100,140 @@ def _claims(results: Results) -> Iterator[Claim]:
             yield replace(one, verdict=later) if early else one
 
 
+@dataclass(frozen=True)
+class PrintedNumber:
+    """A number of the paper, or of a theorem, beside ours.
+
+    Parameters
+    ----------
+    variant : of the grid.
+    of : a metric or a quantity.
+    value : theirs, or a function of the case.
+    source : where it is printed.
+    where : labels of the cases that it is of.
+    spread : as printed behind ±.
+    scale : the smallest at which it is compared.
+    because : why ours is off, once that is known.
+    """
+
+    variant: str
+    of: TableQuantity
+    value: float | Callable[[Any], Any]
+    source: str
+    where: Mapping[str, str] = field(default_factory=dict)
+    spread: float | None = None
+    scale: str = "full"
+    because: str = ""
+
+    def __post_init__(self) -> None:
+        if not callable(self.value) and not math.isfinite(number_of(self.value, "a printed number")):
+            raise TableError(f"a printed number must be finite, got {self.value}")
+        if self.spread is not None and not 0 <= number_of(self.spread, "spread") < math.inf:
+            raise TableError(f"spread must be a number, as printed behind ±, got {self.spread!r}")
+        check_one_of(SCALES, scale=self.scale)
+        _one_line(self, "source", "because")
+        object.__setattr__(self, "of", quantity(self.of))
+        object.__setattr__(self, "where", {key: text(label) for key, label in (self.where or {}).items()})
+
+    def worked_out(self, table: PublishedTable, case: Case) -> float:
+        """Its value for a case."""
+        value = self.value(CaseView(table, case)) if callable(self.value) else self.value
+        return number_of(value, "a printed number")
+
+
+printed = PrintedNumber  # as a table calls it
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How near ours must be: within `by`, within a share `by` of theirs, or in the same order."""
+
+    kind: str = "relative"
+    by: float = 0.05
+
+    def __post_init__(self) -> None:
+        check_one_of(TOLERANCES, **{"tolerance.kind": self.kind})
+        most = 1.0 if self.kind == "relative" else math.inf
+        if isinstance(self.by, str) or not 0 <= self.by <= most or math.isinf(self.by):
+            limit = "between 0 and 1, a share of theirs," if self.kind == "relative" else "at least 0 and finite"
+            raise TableError(f"tolerance.by must be {limit} where it is {self.kind}, got {self.by!r}")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A printed number and ours for one case, by seed of its `runs`; `where` are the labels of the case."""
+
+    printed: PrintedNumber
+    where: Mapping[str, str]
+    theirs: float
+    ours: Mapping[int, float]
+    verdict: str
+    runs: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Of ours; NaN where there is none, infinite where a run diverged."""
+        return math.fsum(self.ours.values()) / len(self.ours) if self.ours else math.nan
+
+    @property
+    def difference(self) -> float:
+        """Ours minus theirs."""
+        return self.mean - self.theirs
+
+
+def compare(results: Results) -> list[Comparison]:
+    """All printed numbers of a table, each with every case that it speaks of."""
+    table, found = results.table, list[Comparison]()
+    for printed in table.numbers:
+        cases = results.named(printed.variant, printed.where)
+        found += [_compared(printed, result, results) for result in cases]
+        if not cases:
+            theirs = math.nan if callable(printed.value) else float(printed.value)
+            found.append(Comparison(printed, dict(printed.where), theirs, {}, NOT_COMPARABLE))
+    return _ranked(found, table.exact) if table.tolerance.kind == "rank" else found
+
+
+def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
+    table, runs = results.table, result.seen
+    ours, theirs = printed.of.by_seed(results, result), printed.worked_out(table, result.case)
+    enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
+    of_any_data = printed.scale != SCALES[-1]  # bytes, for example
+    fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
+    if not fit or not ours or ours.keys() != runs.keys():
+        return Comparison(printed, result.labels, theirs, ours, NOT_COMPARABLE, len(runs))
+    found = verdict(table.tolerance, theirs, ours, of_any_data or table.exact)
+    return Comparison(printed, result.labels, theirs, ours, found, len(runs))
+
+
+def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exact: bool = False) -> str:
+    """What a printed number and ours come to; `exact`: no seed changes ours.
+
+    >>> tenth = Tolerance("relative", 0.1)
+    >>> verdict(tenth, -2.0, {0: -2.1, 1: -2.1, 2: -2.1}), verdict(tenth, 2.0, {0: 2.1, 1: 2.1, 2: math.inf})
+    ('ok', 'off')
+    >>> verdict(tenth, 2.0, {0: 1.5, 1: 2.5, 2: 2.0}), verdict(tenth, 2.0, {0: 2.0})
+    ('inconclusive', 'inconclusive')
+    """
+    if any(map(math.isinf, ours.values())):
+        return OFF
+    by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
+    return WORDS[near(dict(ours), {ALL: theirs}, by, exact).state]
+
+
+def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
+    """Ours are as theirs if they lie on the same side of every other number of the same quantity."""
+    ranked = []
+    for one in found:
+        peers = [c for c in found if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
+        others = [c for c in peers if c.theirs != one.theirs]
+        if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean) or not others:
+            ranked.append(one)
+            continue
+        sides = [related(dict(one.ours), "<" if one.theirs < c.theirs else ">", dict(c.ours), exact) for c in others]
+        ranked.append(replace(one, verdict=WORDS[all_of(sides).state]))
+    return ranked
+
+
 def rehearse(table: PublishedTable) -> None:
     """Go through all that a table says once without results: names that nothing has and errors of its code are told.
 
@@ -101,17 +243,17 @@ def rehearse(table: PublishedTable) -> None:
     """
     results = chosen(Results(table, [CaseResult(case, {}, {}) for case in table.cases]))
     tuned = [table.tune.by] if table.tune else []
-    for quantity in (*table.show, *(printed.of for printed in table.numbers), *table.drawn, *tuned):
-        table.check_quantity(quantity)
+    for of in (*table.show, *(printed.of for printed in table.numbers), *table.drawn, *tuned):
+        table.check_quantity(of)
     check_derived(table)
     for number, printed in enumerate(table.numbers, 1):
         check_place(table.full_cases, printed.variant, printed.where, f"numbers: entry {number}: ")
     _check_ranks(table)
     judge(results)
     for result in results.cases:
-        for quantity in (*table.show, *table.drawn):
-            if not quantity.metrics:
-                quantity.number(results, result, table.seeds[0])
+        for of in (*table.show, *table.drawn):
+            if not of.metrics:
+                of.number(results, result, table.seeds[0])
     for printed in table.numbers:
         theirs = [printed.worked_out(table, each.case) for each in results.named(printed.variant, printed.where)]
         if table.tolerance.kind == "relative" and table.tolerance.by > 0 and 0 in theirs:

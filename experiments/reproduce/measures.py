@@ -1,12 +1,16 @@
 """What tables measure without training a model: how fast workers agree, and how far compressors are off.
 
-A measurement is a function of a resolved configuration, as `train` would have it, and gives numbers by name.
+A measurement is a function of a resolved configuration, as `train` would have it, and gives numbers by name. It is kept
+in the store of its table.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +19,21 @@ import torch
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.experiments.config import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.runs import FACTS, TableRun, is_number, machine_of
+from commeff.experiments.run.reading import read_json
+from commeff.experiments.run.store import stamp
+from commeff.experiments.run.system import sys_info
+from commeff.files import rewrite, unlinked
 from commeff.transforms import PowerSGD
 
 EXACT = 1e-10  # the part of a disagreement that is none
 LONGEST = 4_000  # steps
 DRAWS = 64  # vectors that a compressor is tried on
 MATRICES = 32  # that PowerSGD is tried on
+VERSION = 3  # of what measurements mean
+ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in the store has them
 
 
 def consensus(config: Mapping[str, Any]) -> dict[str, float]:
@@ -159,3 +172,44 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, float]]] = {
     "gossip": gossip,
     "low_rank": low_rank,
 }
+
+
+def measured(plan: TableRun) -> Results:
+    """The results of a table: of every case with every seed, measured or as the store has them."""
+    stamp(plan.store)
+    unlinked(plan.store / "measured").mkdir(exist_ok=True)
+    results, machine = list[CaseResult](), machine_of(sys_info())
+    for number, (case, settings) in enumerate(zip(plan.table.cases, plan.settings, strict=True)):
+        seen = {}
+        for seed in plan.table.seeds:
+            config = compose([*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"])
+            if plan.table.measure == "modelled":  # in no time, so that it need not be kept
+                seen[seed] = Observation(plan.pricing.planned(config), machine=machine)
+            else:
+                seen[seed] = _kept(plan, config, machine)
+            seen[seed] = seen[seed].with_metrics(plan.table.derived)
+        results.append(CaseResult(case, seen, plan.labels(number)))
+    return Results(plan.table, results)
+
+
+def _kept(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str]) -> Observation:
+    """The numbers of a case, from the store if it has them."""
+    key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
+    file = plan.store / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    content = _read(file)
+    if content is None:
+        numbers = KINDS[plan.table.measure](config)
+        content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
+        content["machine"] = dict(machine)
+        rewrite(file, json.dumps(content, indent=1) + "\n", shared=True)
+    numbers = {name: float(value) for name, value in content["numbers"].items()}
+    return Observation(numbers, machine=machine_of(content["machine"]))
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """A measurement in the store, None where there is none, or a damaged one."""
+    content = read_json(file)
+    numbers, machine = content.get("numbers"), content.get("machine")
+    if not (isinstance(numbers, dict) and numbers and isinstance(machine, dict) and {*FACTS} <= machine.keys()):
+        return None
+    return content if all(is_number(value) or value in ENDLESS for value in numbers.values()) else None

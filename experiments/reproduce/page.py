@@ -9,42 +9,40 @@ from pathlib import Path
 import pandas as pd
 
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
-from commeff.experiments.report.draw.figures import write_csv
+from commeff.experiments.report.draw.figures import save, write_csv
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
-from commeff.experiments.reproduce.figure import draw
-from commeff.experiments.reproduce.judging import PAPER, THEORY, US, ClaimVerdict
-from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, Comparison
+from commeff.experiments.reproduce.figure import figure
+from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, Claim, Comparison
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
 from commeff.experiments.run.reading import read_text
 
 GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
+VERBS = {HOLDS: "hold", FAILS: "fail"}  # of several
 P_VALUES = """p is that of Student's t over seeds, paired and two-sided; orders of positive numbers are tested by
 the logarithm of their ratio. Claims of the paper and of ours are corrected together for their number (Holm).
 p < 0.05 decides; above it a claim is inconclusive."""
 
 
-def write(
-    results: Results, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], command: str, out: Path
-) -> Path:
+def write(results: Results, claims: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
     """Write report.md, values.csv and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
     if table.figure is not None:
-        draw(results, table.figure, out)
+        save(figure(results, table.figure), out)
     write_csv(_values(results), out / "values.csv", digits=8)
     page = [
         f"# {markdown_prose(table.title)}",
         "",
-        headline(table.scale, verdicts, compared, bool(results.missing)),
+        headline(table.scale, claims, compared, bool(results.missing)),
         "",
         markdown_prose(table.paper),
         "",
-        *([_paragraphs(table.about), ""] if table.about else []),
-        *_claims(verdicts),
+        *(line for text in table.about.split("\n\n") if text for line in (markdown_prose(text), "")),
+        *_claims(claims),
         *_numbers(compared, results),
         *(["![figure](figure.png)", ""] if table.figure else []),
         *_measured(results),
@@ -67,9 +65,7 @@ def replaced(page: Path, title: str, command: str) -> list[str]:
     return [f"{page} was of {lines[0].removeprefix('# ')!r}, made by {made}, and is replaced; --out keeps pages apart"]
 
 
-def headline(
-    scale: str, verdicts: Sequence[ClaimVerdict], compared: Sequence[Comparison], incomplete: bool = False
-) -> str:
+def headline(scale: str, claims: Sequence[Claim], compared: Sequence[Comparison], incomplete: bool = False) -> str:
     """What came out: claims of the paper, of theory and of ours apart.
 
     Only a whole table at full scale, no run missing, in which all that the paper says holds, can be called reproduced.
@@ -79,21 +75,21 @@ def headline(
     """
     sentences = [f"Scale: {scale}."]
     for of, words in GROUPS.items():
-        states = [one.verdict for one in verdicts if one.claim.of == of]
-        counts = [f"{states.count(kind)} {_verb(kind, states)}" for kind in (HOLDS, FAILS, UNTOLD) if kind in states]
+        states = [one.verdict.state for one in claims if one.of == of]
+        counts = [
+            f"{count} {VERBS.get(kind, kind) if count > 1 else kind}"
+            for kind in (HOLDS, FAILS, UNTOLD)
+            if (count := states.count(kind))
+        ]
         sentences += [f"{words} ({len(states)}): {', '.join(counts)}."] if states else []
     pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
     sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
-    theirs = any(one.claim.of == PAPER for one in verdicts) or any(one.printed.scale == "full" for one in compared)
-    good = all(v.verdict == HOLDS for v in verdicts) and all(c.verdict == OK for c in compared)
+    theirs = any(one.of == PAPER for one in claims) or any(one.printed.scale == "full" for one in compared)
+    good = all(one.verdict.state == HOLDS for one in claims) and all(c.verdict == OK for c in compared)
     if scale == "full" and good and not incomplete and theirs:
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
-
-
-def _verb(kind: str, states: Sequence[str]) -> str:
-    return {HOLDS: "hold", FAILS: "fail"}.get(kind, kind) if states.count(kind) > 1 else kind
 
 
 def _table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -109,24 +105,23 @@ def _text_table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
     return _table(align, [*map(markdown_text, heads)], ([*map(markdown_text, row)] for row in rows))
 
 
-def _claims(verdicts: Sequence[ClaimVerdict]) -> Iterator[str]:
+def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     for of, title in GROUPS.items():
-        if own := [one for one in verdicts if one.claim.of == of]:
+        if own := [one for one in claims if one.of == of]:
             yield from (f"## {title}", "")
             yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, own))
-    if any(one.p is not None for one in verdicts):
+    if any(one.verdict.p is not None for one in claims):
         yield from (P_VALUES.replace("\n", " "), "")
-    unmet = [v.claim for v in verdicts if v.verdict != HOLDS and v.claim.because]
+    unmet = [one for one in claims if one.verdict.state != HOLDS and one.because]
     for because in dict.fromkeys(claim.because for claim in unmet):
         texts = dict.fromkeys(claim.text for claim in unmet if claim.because == because)
         yield from (f"*{'; '.join(map(markdown_text, texts))}*: {markdown_prose(because)}", "")
 
 
-def _row(one: ClaimVerdict) -> list[str]:
-    text, place, reason, source = map(
-        markdown_text, (one.claim.text, listing(one.where, ", "), one.reason, one.claim.source)
-    )
-    return [text, place, f"**{one.verdict}**", chance(one.p), reason, source]
+def _row(one: Claim) -> list[str]:
+    words = (one.text, listing(one.verdict.place, ", "), one.verdict.reason, one.source)
+    text, place, reason, source = map(markdown_text, words)
+    return [text, place, f"**{one.verdict.state}**", chance(one.verdict.p), reason, source]
 
 
 def chance(p: float | None) -> str:
@@ -176,7 +171,9 @@ def _measured(results: Results) -> Iterator[str]:
     for result in results.cases:
         numbers = [_over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
         labels = (result.labels.get(key, "") for key in keys)
-        rows.append([table.called(result.case.name), *labels, _states(result), *numbers])
+        lost = sum(seen.state == "diverged" for seen in result.seen.values())
+        seeds = f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
+        rows.append([table.called(result.case.name), *labels, seeds, *numbers])
     yield from ("## Measured", "", *_text_table("l" + "r" * (len(heads) - 1), heads, rows))
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
     if results.remarks:
@@ -231,11 +228,6 @@ def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
 
-def _states(result: CaseResult) -> str:
-    lost = sum(seen.state == "diverged" for seen in result.seen.values())
-    return f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
-
-
 def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iterator[str]:
     for title, words in (("## Settings", settings), ("## Left open by the paper, chosen here", left_open)):
         if words:
@@ -253,10 +245,6 @@ def _origin(results: Results, command: str) -> Iterator[str]:
     if machines:
         commits = ", ".join(sorted({machine["commit"] for machine in machines}))
         yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")
-
-
-def _paragraphs(text: str) -> str:
-    return "\n\n".join(map(markdown_prose, text.split("\n\n")))
 
 
 def _cluster(where: TableCluster) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity as known_quantity
 from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.reproduce.cases import values_of
 from commeff.experiments.reproduce.constants import CaseView, number_of
 from commeff.experiments.reproduce.quantities import quantity
 from commeff.experiments.reproduce.reading import TableError
@@ -47,21 +47,16 @@ class Plot:
     y_title: str = ""
 
     def __post_init__(self) -> None:
-        given: dict[str, Any] = {key: getattr(self, key) for key in ("lines", "panels", "only")}
-        if isinstance(given["lines"], str) or isinstance(given["only"], str) or self.log not in ("", "x", "y", "xy"):
+        lines, panels, only = self.lines, self.panels, self.only or {}
+        if isinstance(lines, str) or isinstance(only, str) or self.log not in ("", "x", "y", "xy"):
             raise TableError("figure.lines must be a list of labels, figure.only one of variants, and log x, y or xy")
         if not isinstance(self.guides, Mapping):
             raise TableError(f"figure.guides must be powers of x or functions by name, got {self.guides!r}")
-        panels = [given["panels"]] if isinstance(given["panels"], str) else given["panels"]
-        only = given["only"] if isinstance(given["only"], Mapping) or not given["only"] else {"name": [*given["only"]]}
-        picked = {key: each if isinstance(each, list) else [each] for key, each in dict(only).items()}
-        for key, value in {
-            "y": quantity(self.y),
-            "lines": _worded(given["lines"]),
-            "panels": _worded(panels),
-            "only": {key: [*map(text, each)] for key, each in picked.items()},
-        }.items():
-            object.__setattr__(self, key, value)
+        picked = only if isinstance(only, Mapping) else {"name": [*only]}
+        object.__setattr__(self, "y", quantity(self.y))
+        object.__setattr__(self, "lines", _worded(lines))
+        object.__setattr__(self, "panels", _worded([panels] if isinstance(panels, str) else panels))
+        object.__setattr__(self, "only", {key: values_of(each) for key, each in picked.items()})
 
     @property
     def labels(self) -> list[str]:

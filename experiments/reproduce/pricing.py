@@ -14,8 +14,7 @@ from typing import Any
 
 from commeff.experiments.report.data.computing import square_matrices
 from commeff.experiments.report.data.wallclock import Modeller
-from commeff.experiments.reproduce.metrics import BYTES, SECONDS
-from commeff.experiments.reproduce.results import Observation
+from commeff.experiments.reproduce.results import BYTES, SECONDS, Observation
 from commeff.experiments.reproduce.table import TableCluster
 from commeff.profiling import Operation
 

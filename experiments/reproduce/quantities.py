@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.constants import CaseView, MissingPartError, number_of
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
-from commeff.experiments.reproduce.values import SIGNS, Arithmetic, Value, measured
-from commeff.experiments.reproduce.verdicts import silence
-
-if TYPE_CHECKING:
-    from commeff.experiments.reproduce.places import TableVariant
+from commeff.experiments.reproduce.values import SIGNS, Arithmetic, TableVariant, Value
+from commeff.experiments.reproduce.verdicts import measured, silence
 
 TAIL = 0.25  # the part of a curve that is its floor
 DOWN_TO = 1e-12  # of its first value: below, a curve may be rounding
@@ -204,27 +201,34 @@ def short(number: float) -> str:
     return scientific if abs(number) < 0.1 and len(scientific) <= len(plain) else plain
 
 
-@dataclass(frozen=True, eq=False)
-class Slope:
-    """Of `y` over `x`, a label or a function of the case; `log` are the axes that are logarithmic."""
+def slope(y: str | TableQuantity, x: str | Callable[[Any], Any], log: str = "xy") -> Callable[[TableVariant], Value]:
+    """The slope of a quantity over a label, of a line of least squares in logarithms: slope(gap, "lr")(r.dsgd).
 
-    y: TableQuantity
-    x: str | Callable[[Any], Any]
-    log: str
+    With `log` "x", "y" or "" one axis or none is logarithmic. It is of all cases of a variant at a place; a seed that
+    lacks a point has no say.
+    """
+    if log not in ("", "x", "y", "xy"):
+        raise TableError(f"log must be x, y or xy, got {log!r}")
+    height = quantity(y)
 
-    def __call__(self, variant: TableVariant) -> Value:
-        """Its value, from all cases of a variant at a place; a seed that lacks a point has no say."""
-        results = variant.results
-        results.table.check_quantity(self.y)
+    def on(axis: str, number: float) -> float:
+        if axis not in log:
+            return number
+        return math.log(number) if 0 < number < math.inf else math.nan
+
+    def value(variant: TableVariant) -> Value:
+        results, slopes, left_out = variant.results, dict[int, float](), dict[int, str]()
+        results.table.check_quantity(height)
         cases = results.named(variant.name, variant.where)
-        places = np.array([self._place(variant, case) for case in cases])
+        views = [CaseView(results.table, case.case) for case in cases]
+        numbers = [number_of(c[x] if isinstance(x, str) else x(c), "the second argument of slope") for c in views]
+        places = np.array([on("x", number) for number in numbers])
         seeds = sorted({seed for case in cases for seed in case.seen})
         if not seeds:
             return variant.absent()
-        slopes, left_out = dict[int, float](), dict[int, str]()
-        points = [self.y.by_seed(results, case) for case in cases]
+        points = [height.by_seed(results, case) for case in cases]
         for seed in seeds:
-            heights = [self._on("y", point.get(seed, math.nan)) for point in points]
+            heights = [on("y", point.get(seed, math.nan)) for point in points]
             lacking = [case.words for case, height in zip(cases, heights, strict=True) if not math.isfinite(height)]
             if lacking:
                 left_out[seed] = lacking[0]
@@ -234,26 +238,7 @@ class Slope:
             return Value(slopes, left_out, variant.place, results.table.exact)
         return Value({}, {}, variant.place, absent=f"no seed has a number at every point of a line{silence(left_out)}")
 
-    def _place(self, variant: TableVariant, result: CaseResult) -> float:
-        view = CaseView(variant.results.table, result.case)
-        found = view[self.x] if isinstance(self.x, str) else self.x(view)
-        return self._on("x", number_of(found, "the second argument of slope"))
-
-    def _on(self, axis: str, number: float) -> float:
-        """Where a number stands on an axis; NaN where it has no logarithm."""
-        if axis not in self.log:
-            return number
-        return math.log(number) if 0 < number < math.inf else math.nan
-
-
-def slope(y: str | TableQuantity, x: str | Callable[[Any], Any], log: str = "xy") -> Slope:
-    """The slope of a quantity over a label, of a line of least squares in logarithms: slope(gap, "lr")(r.dsgd).
-
-    With `log` "x", "y" or "" one axis or none is logarithmic.
-    """
-    if log not in ("", "x", "y", "xy"):
-        raise TableError(f"log must be x, y or xy, got {log!r}")
-    return Slope(quantity(y), x, log)
+    return value
 
 
 def line_slope(x: np.ndarray, y: np.ndarray) -> float:

@@ -30,7 +30,7 @@ WORDS = {str: "text", dict: "a dict", list: "a list", tuple: "", FunctionType: "
 T = TypeVar("T")
 
 
-class TableError(ValueError):
+class TableError(Exception):
     """What a table says and cannot mean."""
 
 

@@ -1,36 +1,126 @@
-"""What every case of a table came to: its observations by seed."""
+"""What runs and measurements record, by name, and what every case of a table came to: its observations by seed.
+
+The names are known before anything is imported that could record them.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from commeff.experiments.config.schema import built_in
 from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.cases import Case, listing
-from commeff.experiments.reproduce.metrics import Metric, derive
 from commeff.experiments.reproduce.reading import TableError
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from commeff.experiments.reproduce.table import PublishedTable
+    from commeff.experiments.reproduce.tuning import TunedChoice
 
+Metric = Callable[[Mapping[str, Any]], Any]
+SECONDS = ("modelled_seconds", "modelled_hours")  # on the table's cluster
+BYTES = ("sent_bytes", "received_bytes")  # by a worker
+AXES = ("pipeline", "shard", "tensor")  # inside a worker
+FINALS = (  # of every run, or of some, beside what its task measures
+    *("step", "steps", "workers", "lr", "start_loss", "parameter_norm"),
+    *("exposed_seconds", "simulated_seconds", "events", "held_bytes", *SECONDS, *BYTES),
+    *(f"{axis}_{what}" for axis in AXES for what in ("bytes", "exposed_seconds")),
+)
+TESTED = ("test_loss", "test_accuracy")  # of tasks that hold samples back
+TRAINING = "training"
+MEASURED: Mapping[str, tuple[str, ...]] = {
+    "consensus": ("rho", "gap", "degree", "rate", "exact_after"),
+    "compression": ("error", "heavy_error", "bias", "mean", "up", "bits", "bound", "omega", "delta"),
+    "gossip": ("rate", "drift", "worst", "per_digit", "bytes_per_digit"),
+    "low_rank": ("error", "best", "bound", "heavy_error", "heavy_best", "heavy_bound"),
+    "modelled": (*SECONDS, "step_seconds", "communication_ms", "exposed_ms"),
+}
 COSTS = ("seconds", "exposed_seconds", "payload_bytes", "wire_bytes")  # in which runs with equal models may differ
+
+
+def tasks_of(table: PublishedTable) -> list[str]:
+    """The tasks of the cases, as the file names them."""
+    return sorted({str(case.settings.get("task", "digits")) for case in (*table.full_cases, *table.cases)})
+
+
+def recorded(table: PublishedTable) -> tuple[list[str], bool]:
+    """The names of numbers that cases have, and whether these are all: a task that is not ours may record any."""
+    if table.measure in MEASURED:
+        return [*MEASURED[table.measure]], True
+    from commeff.experiments.grid.plan.expand import OTHERS, measured_by_name
+
+    tasks = tasks_of(table)
+    every = {*tasks} <= {*built_in("task")}
+    own = dict.fromkeys(name for task in (tasks if every else built_in("task")) for name in measured_by_name(task))
+    tested = () if {*tasks} <= OTHERS.keys() else TESTED
+    return [*own, *tested, *(f"local_{name}" for name in own), *FINALS], every
+
+
+def check_metric(table: PublishedTable, name: str) -> None:
+    """Refuse a metric that no case has; a task that is not ours may record anything but what looks like a slip."""
+    if name in table.metrics:
+        return
+    names, every = table.recorded
+    known = [*names, *table.derived]
+    near = did_you_mean(name, sorted(known))
+    if name not in known and (every or near):
+        who = f"no run of {' or '.join(tasks_of(table))} measures" if table.measure == TRAINING else "nothing here has"
+        raise TableError(f"{who} {name!r}{near or '; there are ' + ', '.join(known)}")
+    table.metrics.add(name)
+
+
+def check_derived(table: PublishedTable) -> None:
+    """Refuse metrics that are functions of what no case has, or that have the name of another."""
+    for name, function in table.derived.items():
+        if name in table.recorded[0]:
+            raise TableError(f"metrics: {name} has the name of a metric that is recorded; call it otherwise")
+        with suppress(ArithmeticError, ValueError):
+            function(_Numbers(table))
+
+
+class _Numbers(dict[str, float]):
+    """Stands for the metrics of a run before there is one."""
+
+    def __init__(self, table: PublishedTable) -> None:
+        self._table = table
+
+    def __missing__(self, name: str) -> float:
+        check_metric(self._table, name)
+        return math.nan
+
+
+def derive(function: Metric, numbers: Mapping[str, float]) -> float:
+    """A metric that is a function of recorded ones: NaN where one is missing, or where these have no such number.
+
+    >>> derive(lambda m: m["a"] / m["b"], {"a": 1.0, "b": 4.0}), derive(lambda m: 1 / m["a"], {"a": 0.0})
+    (0.25, nan)
+    """
+    try:
+        found = function(numbers)
+    except (KeyError, ArithmeticError, ValueError):
+        return math.nan
+    return math.nan if isinstance(found, complex) else float(found)
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
     """A case with one seed: numbers at the end, and the curve over steps, which may be empty.
 
-    `comparable`: whether the run has what the table's printed numbers are of.
+    `comparable`: whether the run has what the table's printed numbers are of; `machine`: what its page says of it.
     """
 
     finals: Mapping[str, float]
-    curve: pd.DataFrame = field(default_factory=lambda: _frame(), repr=False)
+    curve: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame(), repr=False)
     state: str = "done"
     comparable: bool = True
+    machine: Mapping[str, str] = field(default_factory=dict)
 
     def final(self, metric: str) -> float:
         """The number at the end; where the run diverged, worse than all others: infinite, of accuracies -infinite."""
@@ -66,12 +156,6 @@ class Observation:
         return replace(self, finals=finals, curve=curve)
 
 
-def _frame() -> pd.DataFrame:
-    import pandas as pd  # slow, and not needed before anything has run
-
-    return pd.DataFrame()
-
-
 @dataclass(frozen=True, eq=False)
 class CaseResult:
     """A case and its observations by seed; those that are missing have not been run, or have failed."""
@@ -100,49 +184,6 @@ class CaseResult:
 
 
 @dataclass(frozen=True, eq=False)
-class TunedChoice:
-    """The cases of a variant that differ in the tuned label alone, and which of them is the best.
-
-    Attributes
-    ----------
-    over : the tuned label.
-    tried : with the runs that chose.
-    means : of the validation metric over their seeds, NaN where a run diverged.
-    pick : the place of the best.
-    """
-
-    over: str
-    tried: Sequence[CaseResult]
-    means: Sequence[float]
-    pick: int
-
-    @property
-    def best(self) -> CaseResult:
-        """The case that was chosen."""
-        return self.tried[self.pick]
-
-    @property
-    def values(self) -> list[str]:
-        """Of the tuned label in each case, functions worked out."""
-        return [each.labels.get(self.over, each.case.labels.get(self.over, "")) for each in self.tried]
-
-    @property
-    def warnings(self) -> list[str]:
-        """A line if it is at the edge of what was tried, or among nothing but diverged runs."""
-        from commeff.experiments.report.data.variants import is_number
-
-        others = {key: value for key, value in self.best.labels.items() if key != self.over}
-        who, own = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
-        if any(case.seen for case in self.tried) and all(map(math.isnan, self.means)):
-            return [f"{who}: diverged at all values of {self.over}; {own} stands for them"]
-        values = sorted({float(text) for text in self.values if is_number(text)})
-        if len(values) < 2 or not is_number(own) or float(own) not in (values[0], values[-1]):
-            return []
-        side = "smallest" if float(own) == values[0] else "largest"
-        return [f"{who}: best {self.over} {own} is the {side} tried; try more on that side"]
-
-
-@dataclass(frozen=True, eq=False)
 class Results:
     """All cases of a table, those that were not chosen left out.
 
@@ -151,14 +192,19 @@ class Results:
     table, cases : whose results.
     choices : of the tuned label.
     missing : a line for each run that is not finished.
-    machines : on which they ran.
     """
 
     table: PublishedTable
     cases: Sequence[CaseResult]
     choices: Sequence[TunedChoice] = ()
     missing: Sequence[str] = ()
-    machines: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def machines(self) -> list[Mapping[str, str]]:
+        """On which they ran, those that were tried among them, each once."""
+        every = [*self.cases, *(case for choice in self.choices for case in choice.tried)]
+        seen = [seen.machine for case in every for seen in case.seen.values() if seen.machine]
+        return [machine for place, machine in enumerate(seen) if machine not in seen[:place]]
 
     @property
     def remarks(self) -> list[str]:

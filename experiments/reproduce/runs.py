@@ -17,13 +17,11 @@ import yaml
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.cases import Setting
-from commeff.experiments.reproduce.constants import resolved, worked_out
-from commeff.experiments.reproduce.results import CaseResult, Observation, Results, TunedChoice
+from commeff.experiments.reproduce.constants import resolved
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable
-from commeff.experiments.reproduce.tuning import check_measured, choices_of, chosen
+from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
 from commeff.experiments.run import archive
-from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import BAD, FINISHED, stamp
 from commeff.files import rewrite, unlinked
 
@@ -46,7 +44,7 @@ class TableRun:
     @cached_property
     def settings(self) -> list[dict[str, str]]:
         """Of each case."""
-        return self._resolved({})
+        return [resolved(self.table, case) for case in self.table.cases]
 
     def labels(self, number: int) -> dict[str, str]:
         """The labels of a case that differ among cases, functions worked out."""
@@ -55,11 +53,9 @@ class TableRun:
 
     @cached_property
     def pricing(self) -> Pricing:
-        """What adds modelled seconds and the bytes of each direction."""
-        from commeff.experiments.reproduce.judging import rehearse
+        """What adds modelled seconds and the bytes of each direction, if the table has been seen to speak of them."""
         from commeff.experiments.reproduce.pricing import Pricing
 
-        rehearse(self.table)  # which says what is spoken of
         return Pricing(self.table.cluster, self.table.metrics)
 
     @property
@@ -68,7 +64,8 @@ class TableRun:
         tune = self.table.tune
         if tune is None or not tune.seeds:
             return None
-        return TableStage(self, "_tuning", range(len(self.table.cases)), self._resolved(tune.settings), tune.seeds)
+        settings = [resolved(self.table, case, tune.settings) for case in self.table.cases]
+        return TableStage(self, "_tuning", range(len(settings)), settings, tune.seeds)
 
     def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
@@ -91,14 +88,6 @@ class TableRun:
         stages = [self.reported(), *([self.tuning] if self.tuning else [])]
         return sorted({stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds})
 
-    def _resolved(self, changes: Mapping[str, Setting]) -> list[dict[str, str]]:
-        """The settings of each case; the functions of changes know those without them."""
-        return [
-            resolved(self.table, case)
-            | {key: worked_out(self.table, case, key, value) for key, value in changes.items()}
-            for case in self.table.cases
-        ]
-
 
 @dataclass(frozen=True, eq=False)
 class TableStage:
@@ -120,11 +109,6 @@ class TableStage:
     seeds: Sequence[int]
 
     @property
-    def name(self) -> str:
-        """Of the grid."""
-        return f"{self.plan.table.name}_{self.plan.table.scale}{self.suffix}"
-
-    @property
     def request(self) -> grids.Request:
         """The grid; its file is written into the store."""
         table, store = self.plan.table, self.plan.store
@@ -133,63 +117,49 @@ class TableStage:
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
         stamp(store)
         unlinked(store / "tables").mkdir(exist_ok=True)
-        file, content = store / "tables" / f"{self.name}.yaml", {"title": title, "seeds": [*self.seeds], "grid": unique}
+        file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
+        content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         return grids.Request(file, store=store, limits=self.plan.limits)
-
-    def words(self, number: int, seed: int) -> list[str]:
-        """The settings of a run."""
-        return [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
 
     def run(self, number: int, seed: int) -> str:
         """The name of a run."""
         from commeff.experiments.config.compose import compose
         from commeff.experiments.run.naming import run_id
 
-        return run_id(compose(self.words(number, seed)))
+        return run_id(compose([*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]))
 
     def results(self) -> Results:
         """As the store has them."""
         from commeff.experiments.report.data.records import read_record
 
-        plan, grid = self.plan, read_json(self.plan.store / "grids" / f"{self.name}.json")  # none if by --records
-        runs = {(frozenset(cell["settings"]), cell["seed"]): cell["run"] for cell in grid.get("cells", [])}
-        results, missing, machines = list[CaseResult](), list[str](), Machines()
+        plan, results, missing = self.plan, list[CaseResult](), list[str]()
         for number in self.numbers:
             result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
             seen = dict[int, Observation]()
             for seed in self.seeds:
-                run = runs.get((frozenset(self.words(number, seed)), seed)) or self.run(number, seed)
-                record = read_record(plan.store / run)
+                record = read_record(plan.store / self.run(number, seed))
                 if record.state in FINISHED:
                     seen[seed] = self._observation(record, number)
-                    machines.add(record.environment)
                 else:
                     missing.append(f"{result.words} seed {seed} is {record.state}")
             results.append(replace(result, seen=seen))
-        return Results(plan.table, results, (), missing, machines.found)
+        return Results(plan.table, results, (), missing)
 
     def _observation(self, record: Record, number: int) -> Observation:
         table = self.plan.table
         numbers = {name: value for name, value in record.summary.items() if is_number(value)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
-        seen = Observation(finals, record.curve, record.state, table.is_theirs(record.config))
+        theirs, machine = table.is_theirs(record.config), machine_of(record.environment)
+        seen = Observation(finals, record.curve, record.state, theirs, machine)
         if not self.suffix:
             seen = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), seen)
         return seen.with_metrics(table.derived)
 
 
-class Machines:
-    """The machines of runs and measurements, each once."""
-
-    def __init__(self) -> None:
-        self.found: list[dict[str, str]] = []
-
-    def add(self, environment: Mapping[str, Any]) -> None:
-        """One more."""
-        facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
-        if facts not in self.found:
-            self.found.append(facts)
+def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
+    """What a page says of the machine of a run or a measurement."""
+    return {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
 
 
 def is_number(value: object) -> bool:
@@ -206,19 +176,20 @@ def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str,
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What the runs came to: results, None where they are not all there; then lines that say why, and the exit code.
+class Reproduced:
+    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
 
-    `faults` : why finished runs could not be kept in the file of --records.
+    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
     """
 
-    results: Results | None
+    page: Path | None = None
     lines: Sequence[str] = ()
     exit_code: int = 0
     faults: Sequence[str] = ()
+    results: Results | None = None
 
 
-def train(plan: TableRun, records: Path | None = None) -> Trained:
+def train(plan: TableRun, records: Path | None = None) -> Reproduced:
     """Run what is not finished of both stages, but for the runs that a file has, which gets all that are.
 
     The file is written also where time was over, and where training ends by an error or Ctrl-C; such an end is the one
@@ -228,17 +199,17 @@ def train(plan: TableRun, records: Path | None = None) -> Trained:
         return _train(plan)
     lines, folders = unpack(plan, records), [plan.store / name for name in plan.runs]
     try:
-        trained = _train(plan)
+        done = _train(plan)
     except BaseException:
         with suppress(ConfigError):
             archive.pack(records, folders)
         raise
-    trained = replace(trained, lines=[*lines, *trained.lines])
+    done = replace(done, lines=[*lines, *done.lines])
     try:
         archive.pack(records, folders)
     except ConfigError as error:
-        return replace(trained, faults=error.faults, exit_code=UNWRITTEN)
-    return trained
+        return replace(done, faults=error.faults, exit_code=UNWRITTEN)
+    return done
 
 
 def unpack(plan: TableRun, records: Path) -> list[str]:
@@ -251,10 +222,10 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
     return [f"{what}, with these settings and this data; the others stay in it"]
 
 
-def _train(plan: TableRun) -> Trained:
+def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
-    tune, choices, machines = plan.table.tune, None, list[Mapping[str, str]]()
+    tune, choices = plan.table.tune, None
     if tune is not None and plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
@@ -262,22 +233,21 @@ def _train(plan: TableRun) -> Trained:
         tried = plan.tuning.results()
         if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
-            return Trained(None, [*(f"tuning: {line}" for line in tried.missing), why], 1)
-        choices, machines = choices_of(plan.table, tried.cases), [*tried.machines]
+            return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
+        choices = choices_of(plan.table, tried.cases)
         check_measured(tune, choices)
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
     found = plan.reported(choices).results()
-    machines += [machine for machine in found.machines if machine not in machines]
     whole = chosen(found) if choices is None else replace(found, choices=choices)
-    return Trained(replace(whole, machines=machines), (), outcome.exit_code)
+    return Reproduced(results=whole, exit_code=outcome.exit_code)
 
 
-def _stopped(plan: TableRun, outcome: grids.Outcome) -> Trained:
+def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:
     """Before all is done: what is left, of both stages."""
     if outcome.interrupted:
-        return Trained(None, ["interrupted; the same command goes on"], outcome.exit_code)
+        return Reproduced(lines=["interrupted; the same command goes on"], exit_code=outcome.exit_code)
     failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]
     cells = [cell for stage in plan.stages() for cell in grids.prepare(stage.request, rehearsed=False)[1]]
-    return Trained(None, [*failed, grids.standing(cells, plan.limits.jobs)], outcome.exit_code)
+    return Reproduced(lines=[*failed, grids.standing(cells, plan.limits.jobs)], exit_code=outcome.exit_code)

@@ -13,17 +13,21 @@ from commeff.experiments.escape import one_line
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.report.data.names import called
 from commeff.experiments.reproduce.cases import (
+    SCALES,
     Case,
     Setting,
     check_label,
+    check_settings,
     check_variant,
     in_words,
+    no_seed_changes,
     read_cases,
+    read_scales,
     read_settings,
     repeated,
+    table_seeds,
 )
-from commeff.experiments.reproduce.metrics import MEASURED, TRAINING, Metric, check_metric, recorded
-from commeff.experiments.reproduce.numbers import PrintedNumber, Tolerance
+from commeff.experiments.reproduce.judging import PrintedNumber, Tolerance
 from commeff.experiments.reproduce.plot import Plot
 from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import (
@@ -35,7 +39,7 @@ from commeff.experiments.reproduce.reading import (
     read_words,
     table_code,
 )
-from commeff.experiments.reproduce.scales import SCALES, check_settings, no_seed_changes, read_scales, table_seeds
+from commeff.experiments.reproduce.results import MEASURED, TRAINING, Metric, check_metric, recorded
 from commeff.experiments.reproduce.tuning import Tuning, check_equal, read_tuning
 from commeff.require import did_you_mean
 
@@ -108,15 +112,9 @@ class PublishedTable:
     def check_quantity(self, of: TableQuantity) -> None:
         """Refuse a quantity of a metric that no case has, or beside a variant that is none."""
         for metric in of.metrics:
-            self.check_metric(metric)
+            check_metric(self, metric)
         if of.beside:
             check_variant(self.full_cases, of.beside, f"{of.text}: ")
-
-    def check_metric(self, name: str) -> None:
-        """Refuse a metric that no case has."""
-        if name not in self.metrics:
-            check_metric(self, name)
-            self.metrics.add(name)
 
     @cached_property
     def recorded(self) -> tuple[list[str], bool]:
@@ -203,12 +201,12 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     if twice := repeated(full):
         raise TableError(f"grid has {', '.join(twice)} twice; keep one")
     scales = read_scales(raw, scale, base, added, parameters, measure)
-    cases, seeds = scales[scale].cases, scales[scale].seeds
+    cases, seeds = scales[scale]
     tune = None
     if "tune" in raw:
         tune = read_tuning(raw["tune"], full, table_seeds(raw, no_seed_changes(measure, cases)))
-        for name, each in scales.items():
-            check_equal(tune, each.cases, name)
+        for name, (own, _) in scales.items():
+            check_equal(tune, own, name)
         if measure != TRAINING:
             raise TableError(
                 f"tune must be left out where measure is {measure}: there is no validation data to choose by"

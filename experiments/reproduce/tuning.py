@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.statistics import best, estimate, higher_is_better
-from commeff.experiments.reproduce.cases import Case, Setting, read_settings, values_in
+from commeff.experiments.reproduce.cases import (
+    Case,
+    Setting,
+    are_seeds,
+    check_settings,
+    listing,
+    read_settings,
+    values_in,
+)
 from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_keys
-from commeff.experiments.reproduce.results import CaseResult, Results, TunedChoice
-from commeff.experiments.reproduce.scales import are_seeds, check_settings
+from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
@@ -108,6 +115,49 @@ def _number(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
+
+
+@dataclass(frozen=True, eq=False)
+class TunedChoice:
+    """The cases of a variant that differ in the tuned label alone, and which of them is the best.
+
+    Attributes
+    ----------
+    over : the tuned label.
+    tried : with the runs that chose.
+    means : of the validation metric over their seeds, NaN where a run diverged.
+    pick : the place of the best.
+    """
+
+    over: str
+    tried: Sequence[CaseResult]
+    means: Sequence[float]
+    pick: int
+
+    @property
+    def best(self) -> CaseResult:
+        """The case that was chosen."""
+        return self.tried[self.pick]
+
+    @property
+    def values(self) -> list[str]:
+        """Of the tuned label in each case, functions worked out."""
+        return [each.labels.get(self.over, each.case.labels.get(self.over, "")) for each in self.tried]
+
+    @property
+    def warnings(self) -> list[str]:
+        """A line if it is at the edge of what was tried, or among nothing but diverged runs."""
+        from commeff.experiments.report.data.variants import is_number  # with pandas
+
+        others = {key: value for key, value in self.best.labels.items() if key != self.over}
+        who, own = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
+        if any(case.seen for case in self.tried) and all(map(math.isnan, self.means)):
+            return [f"{who}: diverged at all values of {self.over}; {own} stands for them"]
+        values = sorted({float(text) for text in self.values if is_number(text)})
+        if len(values) < 2 or not is_number(own) or float(own) not in (values[0], values[-1]):
+            return []
+        side = "smallest" if float(own) == values[0] else "largest"
+        return [f"{who}: best {self.over} {own} is the {side} tried; try more on that side"]
 
 
 def choices_of(table: PublishedTable, results: Sequence[CaseResult]) -> list[TunedChoice]:

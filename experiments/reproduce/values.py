@@ -1,5 +1,6 @@
-"""Values of claims: a number for each seed, arithmetic with them, and comparisons, which are verdicts.
+"""What claims are made of: `r` is the table, `r.at(lr=0.1)` a part of it, `r.dsgd` a variant there.
 
+A quantity of a variant is a value: a number for each seed, with arithmetic and comparisons, which are verdicts.
 What was not run, or has no number, is a value too: it carries its reason through arithmetic to the verdict.
 """
 
@@ -7,31 +8,32 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from itertools import pairwise, product
+from typing import Any
 
+from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.reproduce.cases import check_label, check_place, check_variant, values_in
+from commeff.experiments.reproduce.constants import PARTS, CaseView, PartConstants
 from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.results import CaseResult, Results, check_metric
 from commeff.experiments.reproduce.verdicts import (
+    ALL,
     FAILS,
     HOLDS,
     UNTOLD,
     Judgement,
     Numbers,
+    aligned,
     all_of,
     each,
-    mean,
+    measured,
     merged,
     near,
     related,
-    shared,
 )
-
-if TYPE_CHECKING:
-    from commeff.experiments.reproduce.places import TableVariant
-
 
 SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -67,7 +69,7 @@ class Value(Arithmetic):
 
     Attributes
     ----------
-    numbers : by seed; seeds without a number are left out.
+    numbers : by seed, or one of ALL; seeds without a number are left out.
     left_out : those seeds, and what has no number there.
     place : the labels at which it was asked for.
     exact : whether no seed changes what was measured.
@@ -112,7 +114,7 @@ def value(of: object) -> Value:
         return of
     if isinstance(of, bool) or not isinstance(of, (int, float)):
         raise TableError(f"a claim compares numbers and quantities of variants, such as floor(...)(r.name), got {of!r}")
-    return Value(float(of))
+    return Value({ALL: float(of)})
 
 
 def apply(function: Callable[..., Any], *values: object) -> Value:
@@ -121,30 +123,10 @@ def apply(function: Callable[..., Any], *values: object) -> Value:
     Where the numbers of a seed have none, as 1 / 0, that seed tells nothing.
     """
     every = [value(of) for of in values]
-    measure = partial(measured, function) if any(isinstance(of.numbers, dict) for of in every) else function
+    measure = function if all(ALL in of.numbers for of in every) else partial(measured, function)
     numbers = each(lambda *of: float(measure(*of)), *(of.numbers for of in every))
     absent = next((of.absent for of in every if of.absent), "")
     return Value(numbers, *merged(every), any(of.exact for of in every), absent)
-
-
-def measured(function: Callable[..., float], *numbers: float) -> float:
-    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
-
-    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
-
-    >>> from operator import sub, truediv
-    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
-    (inf, nan, nan)
-    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
-    (2.0, nan)
-    """
-    try:
-        found = function(*numbers)
-    except (ArithmeticError, ValueError):
-        return math.nan
-    if isinstance(found, complex):
-        return math.nan
-    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
 
 
 def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Judgement]) -> Judgement:
@@ -154,12 +136,12 @@ def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool
     if absent := ours.absent or theirs.absent:
         return Judgement(UNTOLD, absent, place=place)
     one, two = ours.numbers, theirs.numbers
-    if isinstance(one, dict) and isinstance(two, dict):
+    if ALL not in one | two:
         silent = {**dict.fromkeys(sorted(one.keys() ^ two.keys()), "one of the two"), **silent}
-    if any(isinstance(of, float) and math.isnan(of) for of in (one, two)):
+    if any(math.isnan(of.get(ALL, 0.0)) for of in (one, two)):
         found = Judgement(UNTOLD, "what is compared has no number")
     else:
-        found = judge(*shared(one, two), ours.exact or theirs.exact)
+        found = judge(one, two, ours.exact or theirs.exact)
     return replace(found, left_out=silent, place=place)
 
 
@@ -183,7 +165,8 @@ def within(left: object, right: object, by: float | None = None, share: float | 
         raise TableError(f"how far apart is near must be at least 0 and finite, got {given:g}")
 
     def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Judgement:
-        size = abs(mean(theirs)) if share is not None else 1.0
+        of_both = aligned(theirs, ours)[0].values()
+        size = abs(sum(of_both) / len(of_both)) if share is not None and of_both else 1.0
         return near(ours, theirs, given * size if math.isfinite(size) else 0.0, exact)  # near nothing that diverged
 
     return _judged(left, right, judge)
@@ -192,7 +175,7 @@ def within(left: object, right: object, by: float | None = None, share: float | 
 def equal(left: TableVariant, right: TableVariant, metric: str | None = None) -> Judgement:
     """Whether all recorded numbers of two variants, or one metric at the end, are the same to the last bit."""
     if metric is not None:
-        left.results.table.check_metric(metric)
+        check_metric(left.results.table, metric)
     one, two = left.result, right.result
     if one is None or two is None or not one.seen or not two.seen:
         lacking = right if one is not None and one.seen else left
@@ -206,3 +189,96 @@ def equal(left: TableVariant, right: TableVariant, metric: str | None = None) ->
         return Judgement(UNTOLD, "no seed was run with both", place=left.place)
     reason = f"{what} are equal bit for bit over {len(seeds)} seed{'s' * (len(seeds) > 1)}"
     return Judgement(HOLDS, reason, place=left.place)
+
+
+@dataclass(frozen=True, eq=False)
+class TablePlace:
+    """The results of a table at some labels, all of them unless `where` says.
+
+    A variant is an attribute, r.dsgd, or an item, r["one peer"].
+    """
+
+    results: Results
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, **labels: Any) -> TablePlace:
+        """The cases with these labels, by the end of their keys: r.at(lr=0.1)."""
+        where = {key: text(value) for key, value in labels.items()}
+        self._check(*where)
+        return TablePlace(self.results, {**self.where, **where})
+
+    def each(self, *labels: str, of: str = "") -> Iterator[TablePlace]:
+        """One place after the other: the combinations of these labels that a variant has, or that any variant has.
+
+        Where this scale has none of them, the place itself.
+        """
+        self._check(*labels)
+        own = [found.case for found in self.results.cases if found.case.has(self.where)]
+        if of:
+            check_variant(self.results.table.full_cases, of)
+            own = [case for case in own if case.name == of]
+        combinations = product(*(values_in(own, key) for key in labels))
+        found = [{**self.where, **dict(zip(labels, values, strict=True))} for values in combinations]
+        present = [where for where in found if any(case.has(where) for case in own)]
+        yield from (TablePlace(self.results, where) for where in present or [dict(self.where)])
+
+    def _check(self, *labels: str) -> None:
+        for key in labels:
+            check_label(self.results.table.full_cases, key)
+
+    def __getitem__(self, name: str) -> TableVariant:
+        return TableVariant(self.results, name, self.where)
+
+    def __getattr__(self, name: str) -> TableVariant:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+
+@dataclass(frozen=True, eq=False)
+class TableVariant:
+    """A variant at a place. A function of the case takes it, and so does a quantity.
+
+    Called, it is the case with further labels: r.eden(bits=4).
+    """
+
+    results: Results
+    name: str
+    place: Mapping[str, str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_place(self.results.table.full_cases, self.name, self.where)
+
+    @property
+    def where(self) -> dict[str, str]:
+        """All labels by which its cases are picked."""
+        return {**self.place, **self.labels}
+
+    def __call__(self, **labels: Any) -> TableVariant:
+        own = {key: text(value) for key, value in labels.items()}
+        return TableVariant(self.results, self.name, self.place, {**self.labels, **own})
+
+    @cached_property
+    def result(self) -> CaseResult | None:
+        """Its only case; None where this scale leaves it out."""
+        return self.results.one(self.name, self.where)
+
+    def absent(self) -> Value:
+        """What every quantity of it is where it was not run."""
+        return Value({}, {}, self.place, absent=f"{self.name} was not run at this scale")
+
+    @cached_property
+    def _case(self) -> CaseView:
+        table = self.results.table
+        if self.result is not None:
+            return CaseView(table, self.result.case)
+        fits = [case for case in table.full_cases if case.name == self.name and case.has(self.where)]
+        return CaseView(table, fits[0], parts="none")
+
+    def __getitem__(self, key: str) -> Any:
+        return self._case[key]
+
+    def __getattr__(self, part: str) -> PartConstants:
+        """As that of a case."""
+        return getattr(self._case, part) if part in PARTS else self.__getattribute__(part)

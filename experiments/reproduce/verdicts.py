@@ -10,20 +10,19 @@ by d = log(a / b), all others by d = a - b. At least three seeds are needed, exc
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from commeff.experiments.report.data.statistics import CONFIDENCE, ROUNDING, estimate, t_quantile
+from commeff.experiments.report.data.statistics import CONFIDENCE, ROUNDING, Estimate, estimate, t_quantile
 from commeff.experiments.reproduce.reading import TableError
 
 HOLDS, FAILS, UNTOLD = "holds", "fails", "inconclusive"
 FEWEST = 3  # seeds that can tell
-Numbers = float | dict[int, float]
+ALL = -1  # in place of a seed: the number is that of all seeds
+Numbers = dict[int, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +33,8 @@ class Judgement:
     ----------
     lean : what the means say, holds or fails; inconclusive where there is nothing to compare.
     numbers : that say so, in words, or why there are none.
-    p : the probability of means so far on their side by chance; None where chance has no part in it.
+    p : the probability of means so far on their side by chance; None where chance has no part in it. That of a claim is
+        corrected for the number of claims of its page.
     left_out : the seeds that had no say, and what has no number there.
     place : the labels at which it is judged.
     parts : the comparisons of which all must hold, if it is of several.
@@ -47,9 +47,10 @@ class Judgement:
     place: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[Judgement, ...] = ()
 
-    def state(self, p: float | None) -> str:
-        """What it comes to if this is its p-value, as it is after a correction for several comparisons."""
-        return self.lean if p is None or p < 1 - CONFIDENCE else UNTOLD
+    @property
+    def state(self) -> str:
+        """What it comes to: what the means say, if that is no chance."""
+        return self.lean if self.p is None or self.p < 1 - CONFIDENCE else UNTOLD
 
     @property
     def reason(self) -> str:
@@ -67,64 +68,54 @@ class Judgement:
         )
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The mean of a paired difference over seeds, its standard error, and the degrees of freedom; 0 if exact."""
-
-    mean: float
-    error: float = 0.0
-    freedom: int = 0
-
-    @property
-    def half(self) -> float:
-        """Half of the 95 % interval."""
-        return t_quantile(self.freedom) * self.error if self.error else 0.0
-
-    def beyond(self, bound: float) -> float | None:
-        """Twice the tail of the t distribution beyond the distance of the mean from a bound; None if exact."""
-        from scipy.special import stdtr
-
-        return 2 * float(stdtr(self.freedom, -abs(self.mean - bound) / self.error)) if self.error else None
-
-
 def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Judgement:
     """Are they no more than `by` apart? Both one-sided tests must say so, the weaker one gives p.
 
-    >>> near({0: 1.0, 1: 1.1, 2: 0.9}, 1.05, 0.5).lean, near(1.0, 2.0, 0.5).lean
+    >>> near({0: 1.0, 1: 1.1, 2: 0.9}, {ALL: 1.05}, 0.5).lean, near({ALL: 1.0}, {ALL: 2.0}, 0.5).lean
     ('holds', 'fails')
     """
-    left, right = shared(left, right)
+    left, right = aligned(left, right)
     words = f"{shown(left)} against {shown(right)}"
-    spread = spread_of(_minus, left, right, exact)
-    if isinstance(spread, str):
-        return Judgement(UNTOLD, f"{words}: {spread}")
-    interval = f" ± {spread.half:.2g}" if spread.half else ""
-    reason = f"{words}: difference {spread.mean:.3g}{interval}, at most {by:.4g} allowed"
-    return Judgement(HOLDS if abs(spread.mean) <= by else FAILS, reason, spread.beyond(math.copysign(by, spread.mean)))
+    gap = mean_gap(_minus, left, right, exact)
+    if isinstance(gap, str):
+        return Judgement(UNTOLD, f"{words}: {gap}")
+    interval = f" ± {gap.half:.2g}" if gap.half else ""
+    reason = f"{words}: difference {gap.mean:.3g}{interval}, at most {by:.4g} allowed"
+    return Judgement(HOLDS if abs(gap.mean) <= by else FAILS, reason, _beyond(gap, math.copysign(by, gap.mean)))
 
 
 def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Judgement:
     """Does left < right hold, or with <=, > or >= in its place?
 
-    >>> related(1.0, "<=", 1.0).lean, related(1.0, "<", 1.0).lean
+    >>> related({ALL: 1.0}, "<=", {ALL: 1.0}).lean, related({ALL: 1.0}, "<", {ALL: 1.0}).lean
     ('holds', 'fails')
-    >>> found = related({0: 3.0, 1: 3.3, 2: 3.0}, ">", 2.0)
+    >>> found = related({0: 3.0, 1: 3.3, 2: 3.0}, ">", {ALL: 2.0})
     >>> found.lean, round(found.p, 4), found.reason
     ('holds', 0.0052, '3.1 ± 0.43 > 2: ratio 1.55, 1.35 to 1.78')
     """
-    left, right = shared(left, right)
+    left, right = aligned(left, right)
     words = f"{shown(left)} {sign} {shown(right)}"
-    ratios = _positive(left) and _positive(right)
-    spread = spread_of(_log_ratio if ratios else _minus, left, right, exact)
-    if isinstance(spread, str):
-        return Judgement(UNTOLD, f"{words}: {spread}")
-    if spread.half and ratios:
-        low, middle, high = (math.exp(spread.mean + side * spread.half) for side in (-1, 0, 1))
+    ratios = all(0 < number < math.inf for number in (*left.values(), *right.values()))
+    gap = mean_gap(_log_ratio if ratios else _minus, left, right, exact)
+    if isinstance(gap, str):
+        return Judgement(UNTOLD, f"{words}: {gap}")
+    if gap.half and ratios:
+        low, middle, high = (math.exp(gap.mean + side * gap.half) for side in (-1, 0, 1))
         words += f": ratio {middle:.3g}, {low:.3g} to {high:.3g}"
-    elif spread.half:
-        words += f": difference {spread.mean:.3g} ± {spread.half:.2g}"
-    met = spread.mean < 0 if sign[0] == "<" else spread.mean > 0
-    return Judgement(HOLDS if met or (spread.mean == 0 and len(sign) == 2) else FAILS, words, spread.beyond(0.0))
+    elif gap.half:
+        words += f": difference {gap.mean:.3g} ± {gap.half:.2g}"
+    met = gap.mean < 0 if sign[0] == "<" else gap.mean > 0
+    return Judgement(HOLDS if met or (gap.mean == 0 and len(sign) == 2) else FAILS, words, _beyond(gap, 0.0))
+
+
+def _beyond(gap: Estimate, bound: float) -> float | None:
+    """Twice the tail of Student's t beyond the distance of a mean from a bound; None where no seed differs."""
+    from scipy.special import stdtr
+
+    if not gap.half:
+        return None
+    error = gap.half / t_quantile(gap.n - 1)
+    return 2 * float(stdtr(gap.n - 1, -abs(gap.mean - bound) / error))
 
 
 def all_of(every: Sequence[Judgement]) -> Judgement:
@@ -184,70 +175,79 @@ def holm(chances: Sequence[float | None]) -> list[float | None]:
     return found
 
 
-def spread_of(function: Callable[[float, float], float], left: Numbers, right: Numbers, exact: bool) -> Spread | str:
-    """Of a function of both over the seeds that both have; or why it cannot be told.
+def mean_gap(function: Callable[[float, float], float], left: Numbers, right: Numbers, exact: bool) -> Estimate | str:
+    """The mean of a function of both over the seeds that both have; or why it cannot be told.
 
     An infinite number is one that was never reached: it lies beyond all that were, and two of them tell nothing.
     """
-    difference = each(function, left, right)
-    if not isinstance(difference, dict):
-        return "neither has a number" if math.isnan(difference) else Spread(difference)
-    values = np.array([*difference.values()])
-    if len(values) < (1 if exact else FEWEST):
+    differences = each(function, left, right)
+    values = np.array([*differences.values()])
+    if len(values) < (1 if exact or ALL in differences else FEWEST):
         return f"{len(values)} seed{'s' * (len(values) != 1)}, {FEWEST} needed"
     if np.isnan(values).any():
-        return "some seed has neither"
-    if np.isinf(values).any():
-        return Spread(float(values[0])) if (values == values[0]).all() else "some seeds got there and some did not"
-    if len(values) == 1 or np.ptp(values) <= ROUNDING * abs(values).max():
-        return Spread(float(values.mean()))
-    return Spread(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(len(values)), len(values) - 1)
+        return "neither has a number" if ALL in differences else "some seed has neither"
+    if np.isinf(values).any() and (values != values[0]).any():
+        return "some seeds got there and some did not"
+    if np.isinf(values).any() or np.ptp(values) <= ROUNDING * abs(values).max():
+        return Estimate(float(values.mean()), None, len(values))
+    return estimate(values) or "neither has a number"
 
 
-def shared(left: Numbers, right: Numbers) -> tuple[Numbers, Numbers]:
-    """Both with the seeds that both have.
+def aligned(*numbers: Numbers) -> list[Numbers]:
+    """All of them at the seeds that all have.
 
-    >>> shared({0: 1.0, 1: 2.0}, {1: 3.0, 2: 4.0}), shared({0: 1.0}, 2.0)
-    (({1: 2.0}, {1: 3.0}), ({0: 1.0}, 2.0))
+    >>> aligned({0: 1.0, 1: 2.0}, {1: 3.0, 2: 4.0}, {ALL: 5.0}), aligned({ALL: 1.0}, {ALL: 2.0})
+    ([{1: 2.0}, {1: 3.0}, {1: 5.0}], [{-1: 1.0}, {-1: 2.0}])
     """
-    if not isinstance(left, dict) or not isinstance(right, dict):
-        return left, right
-    seeds = sorted(left.keys() & right.keys())
-    return {seed: left[seed] for seed in seeds}, {seed: right[seed] for seed in seeds}
+    by_seed = [of.keys() for of in numbers if ALL not in of]
+    seeds = sorted(set[int]().union(*by_seed).intersection(*by_seed)) if by_seed else [ALL]
+    return [{seed: of[ALL if ALL in of else seed] for seed in seeds} for of in numbers]
 
 
 def each(function: Callable[..., float], *numbers: Numbers) -> Numbers:
     """A function of values, seed by seed over the seeds that all of them have.
 
-    >>> each(lambda a, b: a - b, {0: 3.0, 1: 4.0}, {1: 1.0, 2: 0.0}), each(lambda a, b: a * b, 2.0, 3.0)
-    ({1: 3.0}, 6.0)
+    >>> each(lambda a, b: a - b, {0: 3.0, 1: 4.0}, {1: 1.0, 2: 0.0}), each(lambda a: 2 * a, {ALL: 3.0})
+    ({1: 3.0}, {-1: 6.0})
     """
-    by_seed = [value for value in numbers if isinstance(value, dict)]
-    if not by_seed:
-        return function(*numbers)
-    seeds = sorted(reduce(operator.and_, (value.keys() for value in by_seed)))
-    return {seed: function(*(value[seed] if isinstance(value, dict) else value for value in numbers)) for seed in seeds}
+    same = aligned(*numbers)
+    return {seed: function(*(of[seed] for of in same)) for seed in same[0]}
 
 
-def mean(value: Numbers) -> float:
-    """Over the seeds."""
-    return value if not isinstance(value, dict) else float(np.mean([*value.values()])) if value else math.nan
+def measured(function: Callable[..., float], *numbers: float) -> float:
+    """A function of numbers that were measured: NaN where these have none, as 1 / 0.
+
+    An infinite number stands for a run that diverged or never got there; what is made of it is still that, or nothing.
+
+    >>> from operator import sub, truediv
+    >>> measured(truediv, math.inf, 2.0), measured(truediv, 2.0, math.inf), measured(sub, 0.0, math.inf)
+    (inf, nan, nan)
+    >>> measured(min, math.inf, 2.0), measured(truediv, 1.0, 0.0)
+    (2.0, nan)
+    """
+    try:
+        found = function(*numbers)
+    except (ArithmeticError, ValueError):
+        return math.nan
+    if isinstance(found, complex):
+        return math.nan
+    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
 
 
-def shown(value: float | Mapping[int, float]) -> str:
+def shown(numbers: Mapping[int, float]) -> str:
     """A number, or the mean over seeds with half its interval; infinite is what diverged, or never got there.
 
-    >>> shown(0.123456), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf}), shown({})
+    >>> shown({ALL: 0.123456}), shown({0: 1.0, 1: 1.0}), shown({0: math.inf, 1: math.inf}), shown({})
     ('0.123456', '1', 'never', '–')
     >>> shown({0: -math.inf, 1: -math.inf}), shown({0: 1.0, 1: math.inf})
     ('diverged', '1 of 2 seeds got there')
     """
-    if not isinstance(value, Mapping):
-        return _beyond_all(value) if math.isinf(value) else f"{value:.6g}"
-    values = np.array([*value.values()])
+    values = np.array([*numbers.values()])
     if np.isinf(values).any():
         there = int(np.isfinite(values).sum())
-        return f"{there} of {len(values)} seeds got there" if there else _beyond_all(float(values[0]))
+        if there:
+            return f"{there} of {len(values)} seeds got there"
+        return "never" if values[0] > 0 else "diverged"
     if len(values) and (len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max()):
         return f"{values.mean():.6g}"
     found = estimate(values)
@@ -261,16 +261,6 @@ def _minus(left: float, right: float) -> float:
     return 0.0 if math.isclose(left, right, rel_tol=ROUNDING) else left - right
 
 
-def _beyond_all(value: float) -> str:
-    return "never" if value > 0 else "diverged"
-
-
 def _log_ratio(left: float, right: float) -> float:
     """Zero where they differ by rounding."""
     return 0.0 if math.isclose(left, right, rel_tol=ROUNDING) else math.log(left) - math.log(right)
-
-
-def _positive(numbers: Numbers) -> bool:
-    """Whether all have a logarithm."""
-    every = numbers.values() if isinstance(numbers, dict) else [numbers]
-    return all(0 < number < math.inf for number in every)

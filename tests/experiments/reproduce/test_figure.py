@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.report.draw.figures import canvas
-from commeff.experiments.reproduce.figure import draw, figure
+from commeff.experiments.report.draw.figures import canvas, save
+from commeff.experiments.reproduce.figure import figure
 from commeff.experiments.reproduce.plot import Drawing, drawing
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import read_table
@@ -53,7 +53,7 @@ def test_lines_have_a_readers_words_a_colour_for_a_variant_and_a_style_for_a_lab
     ]
     assert {"validation accuracy (%)", "step", *(label for label, *_ in lines)} <= {*texts(found)}
     assert found.table.figure is not None
-    draw(found, found.table.figure, tmp_path)
+    save(figure(found, found.table.figure), tmp_path)
     assert (tmp_path / "figure.png").stat().st_size > 1000
 
 

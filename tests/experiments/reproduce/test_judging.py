@@ -13,15 +13,14 @@ import pandas as pd
 import pytest
 
 from commeff.experiments.reproduce.cases import Case
-from commeff.experiments.reproduce.judging import ClaimVerdict, judge
-from commeff.experiments.reproduce.numbers import OFF, compare
+from commeff.experiments.reproduce.judging import OFF, compare, judge
 from commeff.experiments.reproduce.page import headline
 from commeff.experiments.reproduce.quantities import TableQuantity, floor, onset, quantity, rate, to
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, read_table
 from commeff.experiments.reproduce.tuning import chosen
-from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD
+from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, Judgement
 from tests.experiments.reproduce.reproduced import Code, write_table, yields
 
 STEPS = np.arange(1, 41) * 5.0
@@ -59,17 +58,17 @@ def ends(*values: float) -> list[Observation]:
     return [Observation({"gap": value}) for value in values]
 
 
-def judged(folder: Path, claim: str, **variants: list[Observation]) -> ClaimVerdict:
+def judged(folder: Path, claim: str, **variants: list[Observation]) -> Judgement:
     """Of a claim in which the name of a variant is its gap."""
     bound = "".join(f"    {name} = gap(r[{name!r}])\n" for name in variants)
     seen = {(name, "0.1"): each for name, each in variants.items()}
     (found,) = judge(results(folder, bound + yields([claim]), seen))
-    assert found.reason
-    return found
+    assert found.verdict.reason
+    return found.verdict
 
 
 def verdict(folder: Path, claim: str, **variants: list[Observation]) -> str:
-    return judged(folder, claim, **variants).verdict
+    return judged(folder, claim, **variants).state
 
 
 @pytest.mark.parametrize(
@@ -136,41 +135,41 @@ def test_p_is_that_of_student(tmp_path: Path) -> None:
     sharp = judged(tmp_path, "within(a, b, 3)", a=ends(-1, 0, 9), b=ends(-0.5, 1, 10.5))
     assert [one.p for one in (ratios, differences, margin)] == pytest.approx([two_degrees(math.sqrt(12))] * 3, rel=1e-9)
     assert sharp.p == pytest.approx(two_degrees(2 * math.sqrt(12)), rel=1e-9)
-    assert [one.verdict for one in (ratios, differences, margin, sharp)] == [UNTOLD, UNTOLD, UNTOLD, HOLDS]
+    assert [one.state for one in (ratios, differences, margin, sharp)] == [UNTOLD, UNTOLD, UNTOLD, HOLDS]
 
 
 def test_p_is_corrected_for_the_claims_of_a_page(tmp_path: Path) -> None:
     """One claim of three seeds holds alone, not as one of three; theory is neither counted nor corrected."""
     seen = {("a", "0.1"): ends(1, 1.1, 1.05), ("b", "0.1"): ends(1.5, 1.9, 1.55)}
     (alone,) = judge(results(tmp_path, ["gap(r.a) < gap(r.b)"], seen))
-    assert (alone.verdict, alone.p) == (HOLDS, pytest.approx(0.0123, rel=0.01))
+    assert (alone.verdict.state, alone.verdict.p) == (HOLDS, pytest.approx(0.0123, rel=0.01))
     claims = [f"gap(r.a) < {much} * gap(r.b)" for much in ("1", "1.001", "1.002", "1.003", "1.004")]
     five = judge(results(tmp_path, claims, seen))
-    assert [one.verdict for one in five] == [UNTOLD] * 5
-    smallest = [one.p for one in five if one.p is not None]
+    assert [one.verdict.state for one in five] == [UNTOLD] * 5
+    smallest = [one.verdict.p for one in five if one.verdict.p is not None]
     assert min(smallest) == pytest.approx(5 * 0.0122, rel=0.02)
     theory = [claims[0], *((each, "of='theory'") for each in claims[1:])]
-    assert [one.verdict for one in judge(results(tmp_path, theory, seen))] == [HOLDS] * 5
+    assert [one.verdict.state for one in judge(results(tmp_path, theory, seen))] == [HOLDS] * 5
 
 
 def test_who_is_corrected_with_whom(tmp_path: Path) -> None:
     """Claims of ours as the paper's; theory not, whose own p decides; none that is not judged yet."""
     seen = {("a", "0.1"): ends(1, 1.1, 1.05), ("b", "0.1"): ends(1.5, 1.9, 1.55), ("c", "0.1"): ends(1.2, 0.9, 1.3)}
     five = [(f"gap(r.a) < 1.00{i} * gap(r.b)", "of='us'") for i in range(5)]
-    assert [one.verdict for one in judge(results(tmp_path, five, seen))] == [UNTOLD] * 5
+    assert [one.verdict.state for one in judge(results(tmp_path, five, seen))] == [UNTOLD] * 5
     (noisy,) = judge(results(tmp_path, [("gap(r.a) < gap(r.c)", "of='theory'")], seen))
-    assert (noisy.verdict, noisy.p is None) == (UNTOLD, False)
+    assert (noisy.verdict.state, noisy.verdict.p is None) == (UNTOLD, False)
     waiting = [("gap(r.a) < gap(r.b)", "scale='smoke'"), *five]
     found = judge(results(tmp_path, waiting, seen, scale="smoke"))
-    assert [one.verdict for one in found] == [HOLDS, *[UNTOLD] * 5]
-    assert [one.p is None for one in found] == [False, *[True] * 5]
+    assert [one.verdict.state for one in found] == [HOLDS, *[UNTOLD] * 5]
+    assert [one.verdict.p is None for one in found] == [False, *[True] * 5]
 
 
 def test_failures_of_several_are_counted_however_they_are_bracketed(tmp_path: Path) -> None:
     parts = [f"(gap(r.b) < 1.00{i} * gap(r.a))" for i in range(4)]
     seen = {("a", "0.1"): ends(1, 1.1, 1.05), ("b", "0.1"): ends(1.5, 1.9, 1.55)}
     flat, nested = (
-        judge(results(tmp_path, [words], seen))[0].p
+        judge(results(tmp_path, [words], seen))[0].verdict.p
         for words in (" & ".join(parts), f"({parts[0]} & {parts[1]}) & ({parts[2]} & {parts[3]})")
     )
     assert flat == pytest.approx(nested, rel=1e-12)
@@ -215,7 +214,7 @@ def test_what_no_seed_changes_needs_one(tmp_path: Path) -> None:
     rho = "final('rho')"
     for claim in (f"{rho}(r.a) < {rho}(r.b)", f"2 > {rho}(r.a)", f"{rho}(r.a) / {rho}(r.b) < 0.6"):
         (found,) = judge(results(tmp_path, [claim], seen, measure="consensus"))
-        assert found.verdict == HOLDS
+        assert found.verdict.state == HOLDS
 
 
 def test_a_run_that_diverged_or_never_got_there_is_beyond_all_that_did(tmp_path: Path) -> None:
@@ -302,7 +301,7 @@ def test_what_is_shown_may_stand_beside_another_variant_or_be_a_function(tmp_pat
         assert twice.by_seed(found, case)[0] == pytest.approx(2 * lr)
     assert onset("gap", "best", 2).by_seed(found, found.named("best", {})[0]) == {}
     claim = "within(slope(onset('gap', 'best', 2), 'lr', log='')(r.slow), 100, 1e-6)"
-    assert [one.verdict for one in judge(results(tmp_path, [claim], slow | best))] == [HOLDS]
+    assert [one.verdict.state for one in judge(results(tmp_path, [claim], slow | best))] == [HOLDS]
     digits = results(tmp_path, ["loss(r.a) < 1"], {("a", "0.1"): ends(1)}, base={"task": "digits"})
     assert gap_of.by_seed(digits, digits.cases[0]) == {}, "parallel SGD has no topology"
 
@@ -311,7 +310,7 @@ def test_what_is_shown_may_stand_beside_another_variant_or_be_a_function(tmp_pat
 def test_a_slope_is_that_of_all_cases_of_a_variant(power: float, expected: str, tmp_path: Path) -> None:
     seen = {("a", lr): ends(*(c * float(lr) ** power for c in (1, 2, 3))) for lr in ("0.1", "0.2", "0.4")}
     claims = ["within(slope(gap, 'lr')(r.a), 2, 0.1)", "within(slope('gap', lambda c: 3 * c['lr'])(r.a), 2, 0.1)"]
-    assert [one.verdict for one in judge(results(tmp_path, claims, seen))] == [expected, expected]
+    assert [one.verdict.state for one in judge(results(tmp_path, claims, seen))] == [expected, expected]
 
 
 def test_each_judges_one_by_one_and_an_unclear_variant_is_refused(tmp_path: Path) -> None:
@@ -327,14 +326,14 @@ def test_each_judges_one_by_one_and_an_unclear_variant_is_refused(tmp_path: Path
         yield claim(gap(at.a) > 0, "positive")
 """
     found = judge(results(tmp_path, each, seen))
-    assert [(one.claim.text, one.where, one.verdict) for one in found] == [
+    assert [(one.text, one.verdict.place, one.verdict.state) for one in found] == [
         ("lower", {"lr": "0.1"}, HOLDS),
         ("lower", {"lr": "0.2"}, FAILS),
         ("positive", {"lr": "0.1"}, HOLDS),
         ("positive", {"lr": "0.2"}, HOLDS),
     ]
     apart = judge(results(tmp_path, ["gap(r.a(lr=0.2)) > gap(r.at(lr=0.1).b)"], seen))
-    assert [(one.where, one.verdict) for one in apart] == [({"lr": "0.1"}, HOLDS)]
+    assert [(one.verdict.place, one.verdict.state) for one in apart] == [({"lr": "0.1"}, HOLDS)]
     with pytest.raises(TableError, match=r"a is 2 cases, which differ in optimizer\.lr"):
         judge(results(tmp_path, ["gap(r.a) < gap(r.b)"], seen))
 
@@ -357,7 +356,7 @@ def test_a_claim_waits_for_its_scale(tmp_path: Path) -> None:
     seen = {("a", "0.1"): ends(1.0, 1.0, 1.0)}
     claims = ["gap(r.a) < 2", ("equal(r.a, r.a, 'gap')", "scale='smoke'")]
     found = judge(results(tmp_path, claims, seen, scale="smoke"))
-    assert [one.verdict for one in found] == [UNTOLD, HOLDS]
+    assert [one.verdict.state for one in found] == [UNTOLD, HOLDS]
 
 
 @pytest.mark.parametrize(
@@ -392,7 +391,7 @@ def test_rates_are_chosen_on_validation_and_an_edge_is_warned_of(tmp_path: Path)
     found = results(tmp_path, ["gap(r.a) > gap(r.b)"], seen, tune={"over": "optimizer.lr", "by": "val_loss"})
     assert [case.labels["optimizer.lr"] for case in found.cases] == ["0.2", "0.4"]
     assert [line.split(":")[0] for line in found.remarks] == ["b"]
-    assert [one.verdict for one in judge(found)] == [HOLDS]
+    assert [one.verdict.state for one in judge(found)] == [HOLDS]
 
 
 def test_only_a_whole_table_at_full_scale_is_called_reproduced(tmp_path: Path) -> None:
@@ -400,7 +399,7 @@ def test_only_a_whole_table_at_full_scale_is_called_reproduced(tmp_path: Path) -
     good, bad = (judge(results(tmp_path, [claim], seen)) for claim in ("gap(r.a) < 2", "gap(r.a) > 2"))
     assert "Reproduced" in headline("full", good, [])
     unclear = judge(results(tmp_path, ["gap(r.a) < 1"], {("a", "0.1"): ends(0.8, 0.9, 1.2)}))
-    assert [one.verdict for one in unclear] == [UNTOLD]
+    assert [one.verdict.state for one in unclear] == [UNTOLD]
     printed = {"tolerance": {"kind": "relative", "by": 0.1}, "numbers": [Code("printed('a', gap, 1.0, 'us')")]}
     (near,) = compare(results(tmp_path, ["gap(r.a) < 2"], seen, **printed))
     assert "Reproduced" in headline("full", [], [near])

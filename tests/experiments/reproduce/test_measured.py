@@ -12,8 +12,7 @@ import pytest
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
-from commeff.experiments.reproduce.measurements import measured
-from commeff.experiments.reproduce.measures import KINDS
+from commeff.experiments.reproduce.measures import KINDS, measured
 from commeff.experiments.reproduce.runs import TableRun
 from commeff.experiments.reproduce.table import read_table
 from tests.experiments.reproduce.reproduced import write_table

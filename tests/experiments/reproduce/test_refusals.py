@@ -10,8 +10,8 @@ import pytest
 
 from commeff.experiments.grid import command as grids
 from commeff.experiments.reproduce.judging import rehearse
-from commeff.experiments.reproduce.metrics import MEASURED, recorded
-from commeff.experiments.reproduce.reading import execute
+from commeff.experiments.reproduce.reading import TableError, execute
+from commeff.experiments.reproduce.results import MEASURED, recorded
 from commeff.experiments.reproduce.table import built_in_tables, read_table
 from tests.experiments.cli.test_cold_start import HEAVY, RUN
 from tests.experiments.reproduce.reproduced import Code
@@ -87,7 +87,10 @@ NUMBERS = [
     ({"numbers": [Code("printed('a', loss, 0, 'us')")]}, "numbers: a share of a printed 0 is 0"),
     ({"numbers": [Code("printed('a', loss, 1, 'us', spread=math.inf)")]}, "spread must be a number"),
     ({"numbers": [Code("printed('a', loss, math.nan, 'us')")]}, "a printed number must be finite, got nan"),
-    ({"numbers": [Code("printed('a', loss, 1, 'us', form='smoke')")]}, "TypeError: printed() got an unexpected"),
+    (
+        {"numbers": [Code("printed('a', loss, 1, 'us', form='smoke')")]},
+        "TypeError: PrintedNumber.__init__() got an unexpected",
+    ),
     (
         {
             "tolerance": {"kind": "rank"},
@@ -157,7 +160,7 @@ def test_names_are_refused_before_anything_slow_is_imported(tmp_path: Path) -> N
 def test_a_task_that_is_not_ours_may_record_anything_but_what_looks_like_a_slip(tmp_path: Path) -> None:
     base = OWN["base"] | {"task": "mine"}  # type: ignore[operator]
     rehearse(read_table(Path(written(tmp_path, base=base, show=["qqqq"]))))
-    with pytest.raises(ValueError, match="did you mean wire_bytes"):
+    with pytest.raises(TableError, match="did you mean wire_bytes"):
         rehearse(read_table(Path(written(tmp_path, base=base, show=["wire_byte"]))))
 
 

@@ -222,7 +222,7 @@ def test_every_claim_and_number_of_a_shipped_table_has_a_source() -> None:
         assert table.cost, name
         if name in WITHOUT_DATA:
             found = judge(chosen(Results(table, [CaseResult(case, {}, {}) for case in table.cases])))
-            assert all(one.claim.source for one in found), name
+            assert all(one.source for one in found), name
         assert all(number.source for number in table.numbers), name
 
 

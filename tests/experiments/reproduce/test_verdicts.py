@@ -8,8 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from commeff.experiments.reproduce.judging import judge
-from commeff.experiments.reproduce.numbers import NOT_COMPARABLE, OFF, OK, compare
+from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, compare, judge
 from commeff.experiments.reproduce.quantities import floor, to
 from commeff.experiments.reproduce.results import Observation
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD
@@ -39,7 +38,7 @@ def test_a_diverged_run_has_the_worst_accuracy(claim: str, expected: str, tmp_pa
     seen = {("good", "0.1"): accuracy(0.7, 0.71, 0.7), ("lost", "0.1"): [LOST] * 3}
     bound = "".join(f"    {name} = final('test_accuracy')(r.{name})\n" for name in ("good", "lost"))
     (found,) = judge(results(tmp_path, bound + yields([claim]), seen))
-    assert found.verdict == expected, found.reason
+    assert found.verdict.state == expected, found.verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_an_absent_number_ends_its_claim_and_not_the_generator(tmp_path: Path) -
         assert judged(tmp_path, claim, **seen).reason == "b has no gap", claim
     both = {(name, "0.1"): each for name, each in seen.items()}
     found = judge(results(tmp_path, ["gap(r.b) < 1", "gap(r.a) < 3"], both))
-    assert [one.verdict for one in found] == [UNTOLD, HOLDS]
+    assert [one.verdict.state for one in found] == [UNTOLD, HOLDS]
 
 
 def test_a_zero_costs_one_claim_and_not_the_page(tmp_path: Path) -> None:
@@ -159,10 +158,10 @@ def test_a_zero_costs_one_claim_and_not_the_page(tmp_path: Path) -> None:
     claims += yields(["a / b < 2", "apply(math.log, b) < 2", "10.0**a > 2", "a < 1e9"])
     seen = {("a", "0.1"): ends(1, 1, 1000), ("b", "0.1"): ends(1, 1, 0)}
     found = judge(results(tmp_path, claims, seen))
-    assert [one.verdict for one in found] == [UNTOLD, UNTOLD, UNTOLD, HOLDS]
+    assert [one.verdict.state for one in found] == [UNTOLD, UNTOLD, UNTOLD, HOLDS]
     metrics = {"z": Code("lambda m: math.log(m['gap'] - 1)")}
     with_metric = results(tmp_path, ["final('z')(r.a) < 2"], seen, metrics=metrics)
-    assert [one.verdict for one in judge(with_metric)] == [UNTOLD]
+    assert [one.verdict.state for one in judge(with_metric)] == [UNTOLD]
 
 
 def test_a_slope_says_which_points_it_lacks(tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_a_slope_says_which_points_it_lacks(tmp_path: Path) -> None:
 
     def of(**points: list[Observation]) -> tuple[str, str]:
         (found,) = judge(results(tmp_path, [claim], line | {("a", lr[1:]): seen for lr, seen in points.items()}))
-        return found.verdict, found.reason
+        return found.verdict.state, found.verdict.reason
 
     assert of()[0] == HOLDS
     state, reason = of(**{"_0.4": [LOST] * 4})
@@ -186,7 +185,7 @@ def test_a_slope_is_of_the_cases_that_it_names(tmp_path: Path) -> None:
     seen = {("a", lr): ends(*[float(lr)] * 3) for lr in ("0.1", "0.2", "0.4")}
     seen |= {("b", lr): ends(*[float(lr) ** 3] * 3) for lr in ("0.1", "0.2", "0.4")}
     claims = [f"within(slope(gap, 'lr')(r.{name}), 3, 0.01)" for name in ("b", "b(lr=0.1)")]
-    assert [one.verdict for one in judge(results(tmp_path, claims, seen))] == [HOLDS, UNTOLD]
+    assert [one.verdict.state for one in judge(results(tmp_path, claims, seen))] == [HOLDS, UNTOLD]
 
 
 def test_what_was_not_run_is_told_of(tmp_path: Path) -> None:
@@ -203,8 +202,8 @@ def test_what_was_not_run_is_told_of(tmp_path: Path) -> None:
     numbers = [Code(f"printed('a', gap, 1, 'us', {{'optimizer.lr': {lr}}})") for lr in (0.1, 0.2)]
     more = {"scales": keep, "numbers": numbers, "tolerance": {"kind": "absolute", "by": 0.1}, "grid": grid}
     found = results(tmp_path, claims, seen, **more)
-    assert [one.verdict for one in judge(found)] == [HOLDS, UNTOLD, UNTOLD]
-    assert all("not run at this scale" in one.reason for one in judge(found)[1:])
+    assert [one.verdict.state for one in judge(found)] == [HOLDS, UNTOLD, UNTOLD]
+    assert all("not run at this scale" in one.verdict.reason for one in judge(found)[1:])
     compared = compare(found)
     assert [(one.verdict, dict(one.where)) for one in compared] == [(OK, {}), (NOT_COMPARABLE, {"optimizer.lr": "0.2"})]
 
