@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import built_in
@@ -117,7 +116,7 @@ class Observation:
     """
 
     finals: Mapping[str, float]
-    curve: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame(), repr=False)
+    curve: pd.DataFrame = field(default_factory=lambda: _frame(), repr=False)
     state: str = "done"
     comparable: bool = True
     machine: Mapping[str, str] = field(default_factory=dict)
@@ -154,6 +153,12 @@ class Observation:
             if len(curve):
                 curve[name] = [derive(function, row) for row in curve.to_dict("records")]
         return replace(self, finals=finals, curve=curve)
+
+
+def _frame() -> pd.DataFrame:
+    import pandas as pd  # slow, and not needed before anything has run
+
+    return pd.DataFrame()
 
 
 @dataclass(frozen=True, eq=False)
