@@ -26,7 +26,7 @@ LINES = {  # of Python, with docstrings
     "experiments/catalogue": 528,
     "experiments/cli": 2054,
     "experiments/config": 2741,
-    "experiments/data": 558,
+    "experiments/data": 560,
     "experiments/grid": 2747,
     "experiments/measure": 776,
     "experiments/planning": 1985,

@@ -134,7 +134,7 @@ def test_the_source_distribution_builds_the_same_wheel(source: Path, wheel: Path
     done = owned.run([sys.executable, "-c", SDIST, str(tmp_path)], cwd=source)
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as packed:
-        packed.extractall(tmp_path, filter="data")
+        packed.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert contents(build_wheel(unpacked, tmp_path / "again")) == contents(wheel), done.stderr
 

@@ -90,6 +90,8 @@ def unpack(archive: Path, folder: Path) -> Path:
     """The images of an archive as files in `folder`, which appears whole or not at all."""
     if folder.exists():
         return folder
+    if not hasattr(tarfile, "data_filter"):
+        raise DataError(f"{archive} cannot be unpacked safely before Python 3.11.4: take a later one")
     try:
         with appearing(folder, shared=True) as draft:
             draft.mkdir(parents=True)

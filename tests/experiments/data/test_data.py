@@ -28,6 +28,7 @@ from commeff.experiments.tasks.partition import split
 from tests.owned import run
 
 CONTENT = {"first": b"one", "second.txt": b"two"}
+unpacks = pytest.mark.skipif(not hasattr(tarfile, "data_filter"), reason="Python before 3.11.4 cannot unpack safely")
 runner = CliRunner()
 
 
@@ -178,6 +179,7 @@ def test_a_single_file_may_have_any_name(tmp_path: Path) -> None:
     assert (tmp_path / "one" / "input.txt").read_bytes() == b"text"
 
 
+@unpacks
 def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.tar.gz", {"first": bytes(range(256)) * 400})
     path.write_bytes(path.read_bytes()[:-300])
@@ -189,6 +191,7 @@ def test_a_damaged_archive_is_refused_in_one_line(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.tar.gz"]
 
 
+@unpacks
 def test_unpacking_is_whole_or_not_at_all_and_never_climbs_out(tmp_path: Path) -> None:
     good = archive(tmp_path / "good.tar", {"train/a/0.jpg": b"0", "test/a/0.jpg": b"1"})
     assert (unpack(good, tmp_path / "images") / "train" / "a" / "0.jpg").read_bytes() == b"0"
@@ -199,6 +202,14 @@ def test_unpacking_is_whole_or_not_at_all_and_never_climbs_out(tmp_path: Path) -
     assert not list((tmp_path / "deep").iterdir())
 
 
+def test_a_python_that_cannot_unpack_safely_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    with pytest.raises(DataError, match=r"a.tar cannot be unpacked safely before Python 3\.11\.4"):
+        unpack(archive(tmp_path / "a.tar", {"train/a/0.jpg": b"0"}), tmp_path / "images")
+    assert not (tmp_path / "images").exists()
+
+
+@unpacks
 def test_images_are_unpacked_into_the_cache_or_where_one_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COMMEFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COMMEFF_DATA", str(tmp_path / "data"))
