@@ -96,9 +96,12 @@ def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layou
     whole = {field.name for field in layout.fields if field.stop - field.start == named[field.name].numel()}
     states: defaultdict[Tensor, Any] = defaultdict(dict)
     for key, rows in saving.save(optimizer, layout).items() if optimizer else ():
-        memory, _, name = key.removeprefix("state/").rpartition("/")
-        if name in whole:
-            states[named[name]][memory] = rows[0]
+        kind, _, place = key.partition("/")
+        memory, _, name = place.rpartition("/")
+        if kind == "state" and name in whole:
+            value, parameter = rows[0], named[name]
+            alike = value.ndim and value.numel() == parameter.numel()
+            states[parameter][memory] = value.view_as(parameter) if alike else value
     return states
 
 

@@ -94,8 +94,8 @@ class Component(Stateful):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.
 
-        Starts the transforms and encoders inside with the same v, and refuses a topology over another number of
-        workers; a component with a memory extends it.
+        Starts the transforms and encoders inside with the same v, and refuses an attribute `topology` over another
+        number of workers; a component with a memory extends it.
 
         Parameters
         ----------
@@ -106,12 +106,11 @@ class Component(Stateful):
         communicator : Communicator
             The one of this place in the strategy.
         """
-        n = communicator.n
-        for value in vars(self).values():
-            if isinstance(value, Topology) and value.n != n:
-                raise ValueError(
-                    f"the topology must connect the run's {n} workers, got one of {value.n}: make both equal"
-                )
+        n, topology = communicator.n, getattr(self, "topology", None)
+        if isinstance(topology, Topology) and topology.n != n:
+            raise ValueError(
+                f"the topology must connect the run's {n} workers, got one of {topology.n}: make both equal"
+            )
         for name, part in self.parts():
             if isinstance(part, Component):
                 part.start(v, layout, communicator.child(name))

@@ -7,7 +7,7 @@ A few transforms can do more than be called, and may be any of these four; a tra
     WorksInPlace     can use the memory of its input for the result                          (`Gossip`, `Ahead`)
     TravelsOn        has messages that travel when a step is over                            (`Delayed`)
 
-Whoever drives a strategy calls the functions below, which do nothing for all others.
+Whoever drives a strategy asks the functions below, which have an answer for all others too.
 """
 
 from __future__ import annotations

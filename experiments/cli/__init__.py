@@ -80,7 +80,9 @@ app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
 try:
     import_module(f"{STUDIES}.commands").add(app, tools.bench)
-except ModuleNotFoundError:  # a wheel does not hold them
+except ModuleNotFoundError as error:
+    if error.name != STUDIES:  # which a wheel does not hold
+        raise
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command("lab", context_settings=anything)(only_from_a_checkout)
     for name in BENCHES:

@@ -236,13 +236,15 @@ def test_states_of_others_are_refused_before_anything_is_restored() -> None:
             (mine, SGD(net().parameters()).state_dict(), {}),
             (other, optimizer.state_dict(), {}),
             (mine, optimizer.state_dict(), {"groups": decayed(mine)}),
+            (mine, optimizer.state_dict() | {"worker": [torch.distributed.get_rank(), 4]}, {}),
         ):
             to = DistributedOptimizer(each, strategy(), **settings)
             found.append(complaint(lambda to=to, state=state: to.load_state_dict(state)))
         assert torch.equal(row(mine), before)
         return found
 
-    for rank, (another, torchs, larger, grouped) in enumerate(on_processes(2, loop)):
+    for rank, (another, torchs, larger, grouped, of_four) in enumerate(on_processes(2, loop)):
+        assert f"must be that of worker {rank} of 2, got that of worker {rank} of 4" in of_four
         assert rank == 0 or "must be that of worker 1 of 2, got that of worker 0 of 2" in another
         assert "of a DistributedOptimizer, got state, param_groups" in torchs
         assert all("of these parameters, buffers and groups, got others" in words for words in (larger, grouped))

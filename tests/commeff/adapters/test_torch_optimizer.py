@@ -154,6 +154,31 @@ def test_what_it_remembers_is_shown_by_parameter() -> None:
     on_processes(1, loop)
 
 
+class Scaled(nn.Module):
+    """A model with a number for a parameter, and with one that has the name of something else that is saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.settings = nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * (x * self.settings).sum()
+
+
+def test_what_it_remembers_has_the_parameter_s_shape_whatever_its_name() -> None:
+    def loop() -> None:
+        model, alone = Scaled(), Scaled()
+        optimizer, other = DistributedOptimizer(model, methods.psgd(ADAMW)), ADAMW(alone.parameters())
+        for each, steps in ((model, optimizer), (alone, other)):
+            each(torch.arange(3.0)).backward()
+            steps.step()
+        for mine, its in zip(model.parameters(), alone.parameters(), strict=True):
+            shown = {name: (value.shape, value.tolist()) for name, value in optimizer.state[mine].items()}
+            assert shown == {name: (value.shape, value.tolist()) for name, value in other.state[its].items()}
+
+    on_processes(1, loop)
+
+
 def test_only_of_a_parameter_that_is_here_as_a_whole_it_shows_what_it_remembers() -> None:
     """Of a tensor that shard ranks cut, a rank has the states of its own piece, which has not the parameter's shape."""
 

@@ -10,7 +10,7 @@ import torch
 from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, saving, scheduled
-from commeff.core.corrections import D2
+from commeff.core.corrections import D2, ControlVariate, QuasiGlobal
 from commeff.core.factories import ELEMENTWISE
 from commeff.core.properties import require_one_rate
 
@@ -162,6 +162,16 @@ def test_rates_that_are_refused_are_not_taken_over(kind):
     with pytest.raises(ValueError, match="must have one learning rate"):
         local.options = {0: local.options[0], 1: local.options[1] | {"lr": 0.2}}
     assert [options["lr"] for options in local.options.values()] == [0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(QuasiGlobal, beta=0.9, mu=0.9), partial(ControlVariate, period=2)], ids=["h", "c"]
+)
+def test_a_memory_in_units_of_the_rate_has_one_rate(kind):
+    local = kind(Local(partial(torch.optim.SGD, lr=0.1)))
+    local.start(X.clone(), LAYOUT)
+    with pytest.raises(ValueError, match="must have one learning rate"):
+        local.options = {0: local.options[0], 1: local.options[1] | {"lr": 0.2}}
 
 
 def test_the_last_rate_is_that_of_the_step_taken():

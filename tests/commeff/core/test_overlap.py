@@ -15,10 +15,12 @@ from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
 from commeff.core import Chain, Keep
+from commeff.core.components import Stages
 from commeff.core.properties import is_rowwise
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
     EF21,
+    Ahead,
     Average,
     BatchedPowerSGD,
     Blocks,
@@ -423,6 +425,31 @@ def test_a_subclass_that_overrides_call_is_called_in_blocks_and_in_place_too() -
     expected = laws.run(plain)[0]
     assert torch.equal(laws.run(parted, donate=True)[0], expected)
     assert not torch.equal(laws.run(Strategy(Local(SGD), Average(), Gossip(RING)))[0], expected)
+
+
+class LouderStages(Gossip):
+    def stages(self, vectors: torch.Tensor, communicator: Communicator) -> Stages:
+        return 2 * (yield from super().stages(vectors, communicator))
+
+
+def test_a_subclass_that_overrides_stages_is_called_in_place_too() -> None:
+    ends = [laws.run(Strategy(Local(SGD), parameters=LouderStages(RING)), donate=donate)[0] for donate in (False, True)]
+    assert torch.equal(*ends)
+    assert not torch.equal(ends[0], laws.run(Strategy(Local(SGD), parameters=Gossip(RING)))[0])
+
+
+def test_nothing_is_sent_early_where_a_worker_is_absent() -> None:
+    def step(posts: bool) -> list[Any]:
+        communicator, strategy = Communicator(workers=4), Strategy(Local(PLAIN), parameters=Ahead(Gossip(RING)))
+        x = torch.arange(12.0, dtype=torch.float64).reshape(4, 3)
+        strategy.start(x.clone(), Layout.flat(3), communicator)
+        communicator.begin(0, present=torch.tensor([True, True, False, True]))
+        if posts:
+            strategy.post(x, communicator)
+        x = strategy.step(x, torch.ones_like(x), communicator)
+        return [x.tolist(), communicator.ledger.messages, communicator.ledger.wire_bytes]
+
+    assert step(True) == step(False)
 
 
 class Early(Transform):

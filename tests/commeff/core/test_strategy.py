@@ -267,3 +267,20 @@ def test_a_copy_of_a_strategy_mixes_the_memory_of_its_own_local_step():
     assert not torch.equal(twin.local.carried, before)
     with pytest.raises(TypeError, match="has been started must not be copied"):
         copy.deepcopy(strategy)
+
+
+class Noded(Transform):
+    """A transform over a topology of nodes, each of several workers."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+
+    def __call__(self, vectors, communicator):
+        return vectors
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_a_topology_over_another_number_of_workers_is_refused_at_the_start(n):
+    with pytest.raises(ValueError, match=f"must connect the run's 4 workers, got one of {n}"):
+        run(Strategy(Local(PLAIN), parameters=Gossip(topologies.ring(n))))
+    run(Strategy(Local(PLAIN), parameters=Noded(topologies.ring(n))), steps=1)
