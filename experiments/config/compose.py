@@ -181,7 +181,9 @@ def _choose(values: Mapping[str, Any], plugins: Sequence[Choice], faults: list[s
                 orders = get_args(RUN["mesh.schedule"].hint) if place == "schedule" else ()
                 of_pipelines = f", or for a pipeline from {', '.join(orders)}" if orders else ""
                 meant = did_you_mean(name, [*names, *orders])
-                faults.append(f"no {places[place]} {name!r}{meant}; choose from {', '.join(names)}{of_pipelines}")
+                of_plugins = "" if plugins else "; one of your own needs --plugin FILE"
+                names_of_all = f"{', '.join(names)}{of_pipelines}{of_plugins}"
+                faults.append(f"no {places[place]} {name!r}{meant}; choose from {names_of_all}")
                 broken.add(place.split(".")[0])
             chosen[place] = match or ""
         selection = select(tuple((place, chosen[place]) for place in places if chosen.get(place)), tuple(plugins))

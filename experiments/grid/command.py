@@ -219,7 +219,7 @@ def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
     if not unfinished:
         return counts
     seconds = total(unfinished, rates(cells), jobs)
-    estimate = f"about {clock(seconds)}, judged by finished cells" if seconds else "no cell is finished yet to judge by"
+    estimate = f"about {clock(seconds)}, judged by finished cells" if seconds else "no time estimate yet"
     return f"{counts}; {estimate}"
 
 
