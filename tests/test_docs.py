@@ -27,6 +27,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
+from commeff import laws
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
@@ -175,3 +176,10 @@ def test_every_file_that_is_linked_exists(page: Path):
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))]
     files = [link for link in links if link and "://" not in link and not made.fullmatch(link)]
     assert not [link for link in files if not (page.parent / link).exists()]
+
+
+def test_the_table_of_laws_has_every_law_and_no_other():
+    table = (ROOT / "docs" / "write_method.md").read_text(encoding="utf-8").split("## The laws")[1].split("\n## ")[0]
+    rows = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
+    names = [law.__name__.replace("_", " ") for law in (*laws.LAWS, *laws.INFORMATION)]
+    assert rows == ["`check` says", "form", *names]
