@@ -26,7 +26,7 @@ memory, which `commeff.core.saving` saves and restores; what is done to hide com
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -140,6 +140,7 @@ class Strategy(Stateful):
         if comparison is not None:
             self.comparison = comparison
         self._learner: Local | None = None
+        self._early: Callable[[Tensor, Communicator], None] | None = None
         self._layout: Layout | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
