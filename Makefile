@@ -14,7 +14,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -65,7 +65,7 @@ cifar10: install
 
 # Published tables at full scale, some minutes each; 3 says that a claim fails, which its page explains.
 CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps momentum_bias scaffnew speed_up topologies transient \
-	power_sgd choco_gamma equitopo equitopo_consensus equitopo_tracking random_graphs
+	power_sgd periodic_averaging choco_gamma equitopo equitopo_consensus equitopo_tracking random_graphs
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
@@ -73,6 +73,12 @@ convex: install
 LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:reduced qsgd_bits:reduced psgd_dsgd:reduced
 lecture: install
 	for t in $(LECTURE); do name=$${t%:*}; $(BIN)/commeff reproduce $$name --scale $${t#*:} --out results/lecture/$$name \
+	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
+
+# Networks trained to the end: hours of one core each. Finished runs lie in runs.tar.xz beside each page; again after an interruption.
+CONVERGED := top_k_fashion diloco_trend
+converged: install
+	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where

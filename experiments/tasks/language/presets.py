@@ -37,6 +37,8 @@ def _llama(
 
 
 PRESETS: Mapping[str, Preset] = {
+    "llama_40k": _llama(2, 40, 4, kv_heads=2, inner=96, vocabulary=256, tied=True),
+    "llama_130k": _llama(3, 64, 4, kv_heads=2, inner=128, vocabulary=256, tied=True),
     "llama_300k": _llama(3, 96, 4, kv_heads=2, inner=256, vocabulary=256, tied=True),
     "llama_1m": _llama(4, 128, 4, kv_heads=2, inner=512, vocabulary=256, tied=True),
     "llama_15m": _llama(6, 288, 6, inner=768, tied=True),
