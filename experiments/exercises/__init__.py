@@ -1,8 +1,7 @@
 """The lectures' exercises: a page and a stub for each, and the laws that grade what a student wrote.
 
-pages/                                   the equation, what to write, what is graded, hints, the stub
-stubs                                    the pages read, and the files that students begin with
-question                                 what a law and a misreading are
-averaging, compression, splitting        the laws of each exercise: right is what the catalogue gives
-grade                                    a student's file judged
+pages/, stubs                                 the equation, what is graded, hints, and the file to begin with
+assignment, paths                             what a law and a misreading are; the problem on which methods are tried
+averaging, gossiping, compression, splitting  the laws of each exercise, the catalogue's answer, and the misreadings
+grade                                         a student's file judged
 """

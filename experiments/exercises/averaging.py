@@ -13,8 +13,8 @@ from commeff import methods
 from commeff.cluster import Cluster
 from commeff.cluster.collectives import one_ring
 from commeff.cluster.groups import Groups
+from commeff.experiments.exercises.assignment import Array, Assignment, Law, Solution
 from commeff.experiments.exercises.paths import Gradient, mean, path, rows, sgd
-from commeff.experiments.exercises.question import Array, Law, Question, Solution
 
 Exchange = Callable[[list[Array]], list[Array]]
 Due = Callable[[int, int], bool]
@@ -182,7 +182,7 @@ def _catalogue_diloco(
 
 EXERCISES = {
     "ring_all_reduce": (
-        Question(
+        Assignment(
             "ring_all_reduce",
             _priced,
             (
@@ -196,7 +196,7 @@ EXERCISES = {
         ),
     ),
     "local_sgd": (
-        Question(
+        Assignment(
             "local_sgd",
             lambda x, gradient, lr, period, steps: rows(methods.local_sgd(sgd(lr), period), x, steps),
             (
@@ -209,7 +209,7 @@ EXERCISES = {
         ),
     ),
     "diloco": (
-        Question(
+        Assignment(
             "diloco",
             _catalogue_diloco,
             (

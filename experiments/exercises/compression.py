@@ -10,8 +10,8 @@ import torch
 
 from commeff import Communicator, methods
 from commeff.compressors import QSGD, Compressor, Dense, Layout, TopK, WorkerRandom
+from commeff.experiments.exercises.assignment import Array, Assignment, Law, Solution
 from commeff.experiments.exercises.paths import RATES, Gradient, mean, path, rows, sgd
-from commeff.experiments.exercises.question import Array, Law, Question, Solution
 from commeff.laws.problem import start
 from commeff.transforms import PowerSGD
 
@@ -227,8 +227,8 @@ POWER_SGD: Mapping[str, Any] = {
 
 EXERCISES = {
     "qsgd": (
-        Question("qsgd", _quantised, QSGD_LAWS, _qsgd, QSGD_ERRORS),
-        Question(
+        Assignment("qsgd", _quantised, QSGD_LAWS, _qsgd, QSGD_ERRORS),
+        Assignment(
             "variance",
             _measured_variance,
             (Law("`variance` is E|C(v) - v|^2, as measured on 10,000 messages", _asked_variance, NOISE / 2),),
@@ -237,7 +237,7 @@ EXERCISES = {
         ),
     ),
     "ef_sgd": (
-        Question(
+        Assignment(
             "ef_sgd",
             lambda x, gradient, compress, lr, steps: rows(methods.mem_sgd(sgd(lr), compress.compressor), x, steps),
             (
@@ -250,7 +250,7 @@ EXERCISES = {
         ),
     ),
     "power_sgd": (
-        Question(
+        Assignment(
             "power_sgd",
             lambda x, gradient, right, lr, steps: rows(methods.power_sgd(sgd(lr), right.shape[1]), x, steps),
             (

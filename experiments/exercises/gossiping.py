@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from commeff import methods
+from commeff.experiments.exercises.assignment import Array, Assignment, Law
 from commeff.experiments.exercises.paths import RATES, Gradient, path, rows, sgd
-from commeff.experiments.exercises.question import Array, Law, Question
 from commeff.topologies import exponential, from_matrices, lazy, ring, star
 
 
@@ -82,7 +82,7 @@ D2: Mapping[str, Any] = {
 
 EXERCISES = {
     "gossip": (
-        Question(
+        Assignment(
             "gossip",
             lambda x, gradient, w, lr, steps: rows(methods.dsgd(sgd(lr), from_matrices([w])), x, steps),
             (
@@ -95,7 +95,7 @@ EXERCISES = {
         ),
     ),
     "d2": (
-        Question(
+        Assignment(
             "d2",
             lambda x, gradient, w, lr, steps: rows(methods.d2(sgd(lr), from_matrices([w])), x, steps),
             (

@@ -15,10 +15,10 @@ from commeff.experiments.config.check import Verdict, describe_error
 from commeff.experiments.config.contained import contained
 from commeff.experiments.config.plugins import loaded
 from commeff.experiments.exercises import averaging, compression, gossiping, splitting
-from commeff.experiments.exercises.question import Law, Question, Solution, known
+from commeff.experiments.exercises.assignment import Assignment, Law, Solution, known
 from commeff.experiments.exercises.stubs import answered
 
-EXERCISES: Mapping[str, tuple[Question, ...]] = (
+EXERCISES: Mapping[str, tuple[Assignment, ...]] = (
     averaging.EXERCISES | gossiping.EXERCISES | compression.EXERCISES | splitting.EXERCISES
 )
 SECONDS = 10.0  # that a law waits for a student's function; the right ones take less than one
@@ -36,26 +36,26 @@ def grade(file: Path) -> list[Verdict]:
     module = loaded(str(file))
     return [
         verdict
-        for question in EXERCISES[name]
-        for verdict in judge(question, getattr(module, question.name, None), module.__file__ or "")
+        for assignment in EXERCISES[name]
+        for verdict in judge(assignment, getattr(module, assignment.name, None), module.__file__ or "")
     ]
 
 
 @np.errstate(all="ignore")
-def judge(question: Question, solution: Solution | None, file: str = "", seconds: float = SECONDS) -> list[Verdict]:
-    """The laws of a question on a function, None where it is missing."""
+def judge(assignment: Assignment, solution: Solution | None, file: str = "", seconds: float = SECONDS) -> list[Verdict]:
+    """The laws of an assignment on a function, None where it is missing."""
     if not callable(solution):
-        missing = f"there is no function {question.name}"
-        return [Verdict(question.name, "exercise", law.expected, "broken", missing) for law in question.laws]
-    found = [_measured(law, solution, file, seconds) for law in question.laws]
+        missing = f"there is no function {assignment.name}"
+        return [Verdict(assignment.name, "exercise", law.expected, "broken", missing) for law in assignment.laws]
+    found = [_measured(law, solution, file, seconds) for law in assignment.laws]
     faults = [
-        answers if isinstance(answers, str) else law.fault(known(law, question.right), answers)
-        for law, answers in zip(question.laws, found, strict=True)
+        answers if isinstance(answers, str) else law.fault(known(law, assignment.right), answers)
+        for law, answers in zip(assignment.laws, found, strict=True)
     ]
-    reason = _diagnosis(question, solution, found, seconds) if any(faults) else ""
+    reason = _diagnosis(assignment, solution, found, seconds) if any(faults) else ""
     return [
-        Verdict(question.name, "exercise", law.expected, "broken" if fault else "holds", _joined(fault, reason))
-        for law, fault in zip(question.laws, faults, strict=True)
+        Verdict(assignment.name, "exercise", law.expected, "broken" if fault else "holds", _joined(fault, reason))
+        for law, fault in zip(assignment.laws, faults, strict=True)
     ]
 
 
@@ -74,14 +74,14 @@ def _measured(law: Law, solution: Solution, file: str, seconds: float) -> Mappin
         return describe_error(error, file)
 
 
-def _diagnosis(question: Question, solution: Solution, found: list[Mapping[str, Any] | str], seconds: float) -> str:
+def _diagnosis(assignment: Assignment, solution: Solution, found: list[Mapping[str, Any] | str], seconds: float) -> str:
     """The sentence on the misreading that gives all that the function gives; '' if none does."""
-    measured = [(law, got) for law, got in zip(question.laws, found, strict=True) if not isinstance(got, str)]
+    measured = [(law, got) for law, got in zip(assignment.laws, found, strict=True) if not isinstance(got, str)]
     for law, got in measured:
         again = _measured(law, solution, "", seconds)
         if isinstance(again, str) or Law("", law.measure, 0.0).fault(got, again):
             return IMPURE
-    for sentence, mistaken in question.mistaken.items():
+    for sentence, mistaken in assignment.mistaken.items():
         if measured and all(not law.fault(known(law, mistaken), got) for law, got in measured):
             return sentence
     return ""

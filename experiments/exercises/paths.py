@@ -15,7 +15,7 @@ from commeff.compressors import Layout
 from commeff.core.factories import scheduled
 from commeff.core.local import OptimizerFactory
 from commeff.core.strategy import Strategy
-from commeff.experiments.exercises.question import Array, Solution
+from commeff.experiments.exercises.assignment import Array, Solution
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, run, slope, start
 
 Gradient = Callable[[Array, int], Array]
@@ -33,7 +33,7 @@ def path(*arguments: Any, n: int = WORKERS, shape: tuple[int, ...] = (LAYOUT.d,)
 
     def measure(solution: Solution) -> Mapping[str, Any]:
         given = {k: start(n, prod(shape)).view(n, *shape).numpy() for k in range(1, STEPS + 1)}
-        return {f"x after {k} steps": solution(x, gradient, *deepcopy(arguments), k) for k, x in given.items()}
+        return {f"x after step k = {k - 1}": solution(x, gradient, *deepcopy(arguments), k) for k, x in given.items()}
 
     return measure
 

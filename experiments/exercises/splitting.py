@@ -10,7 +10,7 @@ from typing import Any
 from commeff.cluster import Cluster
 from commeff.cluster.collectives import ring
 from commeff.cluster.groups import Groups
-from commeff.experiments.exercises.question import Law, Question, Solution
+from commeff.experiments.exercises.assignment import Assignment, Law, Solution
 from commeff.planner import Model, Policy, predict
 from commeff.planner.timeline import order, play
 
@@ -160,7 +160,7 @@ BUBBLE: Mapping[str, Any] = {
 
 EXERCISES = {
     "zero_memory": (
-        Question(
+        Assignment(
             "zero_memory",
             _planned,
             (
@@ -171,7 +171,7 @@ EXERCISES = {
             _zero_memory,
             ZERO_MEMORY,
         ),
-        Question(
+        Assignment(
             "zero_traffic",
             _moved,
             (Law("`zero_traffic` is what a ring moves in a step", _traffic),),
@@ -180,7 +180,7 @@ EXERCISES = {
         ),
     ),
     "one_f_one_b": (
-        Question(
+        Assignment(
             "one_f_one_b",
             _ordered,
             (
@@ -190,6 +190,6 @@ EXERCISES = {
             _one_f_one_b,
             ONE_F_ONE_B,
         ),
-        Question("bubble", _idle, (Law("`bubble` is idle time over ideal time", _bubbles),), _bubble, BUBBLE),
+        Assignment("bubble", _idle, (Law("`bubble` is idle time over ideal time", _bubbles),), _bubble, BUBBLE),
     ),
 }

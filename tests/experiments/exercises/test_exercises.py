@@ -14,67 +14,68 @@ from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli import app
 from commeff.experiments.exercises import grade
+from commeff.experiments.exercises.assignment import Assignment, Solution
 from commeff.experiments.exercises.grade import EXERCISES, judge
-from commeff.experiments.exercises.question import Question, Solution
 from commeff.experiments.exercises.stubs import NAMES, page, stub
 from tests.experiments.exercises import right
 
-QUESTIONS = [question for questions in EXERCISES.values() for question in questions]
+ASSIGNMENTS = [assignment for assignments in EXERCISES.values() for assignment in assignments]
 
 
 def invoke(*words: str) -> Result:
     return CliRunner().invoke(app, ["exercise", *words])
 
 
-def mistakes() -> Iterator[tuple[Question, FunctionType]]:
+def mistakes() -> Iterator[tuple[Assignment, FunctionType]]:
     """The functions of wrong/, each with what it answers: what its name begins with, else the exercise's first."""
-    for name, questions in EXERCISES.items():
+    for name, assignments in EXERCISES.items():
         for function in vars(import_module(f"tests.experiments.exercises.wrong.{name}")).values():
             if isinstance(function, FunctionType) and not function.__name__.startswith("_"):
-                begun = [other for other in questions[1:] if function.__name__.startswith(f"{other.name}_")]
-                yield (begun or [questions[0]])[0], function
+                begun = [other for other in assignments[1:] if function.__name__.startswith(f"{other.name}_")]
+                yield (begun or [assignments[0]])[0], function
 
 
 MISTAKES = [pytest.param(*each, id=f"{each[0].name} {each[1].__name__}") for each in mistakes()]
 
 
-def broken(question: Question, solution: Solution | None, seconds: float = grade.SECONDS) -> list[str]:
-    return [verdict.sentence for verdict in judge(question, solution, "", seconds) if verdict.state == "broken"]
+def broken(assignment: Assignment, solution: Solution | None, seconds: float = grade.SECONDS) -> list[str]:
+    return [verdict.sentence for verdict in judge(assignment, solution, "", seconds) if verdict.state == "broken"]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_what_is_right_passes(question: Question) -> None:
-    for solution in (getattr(right, question.name), question.erring, question.right):
-        assert broken(question, solution) == []
+@pytest.mark.parametrize("assignment", ASSIGNMENTS, ids=lambda assignment: assignment.name)
+def test_what_is_right_passes(assignment: Assignment) -> None:
+    for solution in (getattr(right, assignment.name), assignment.erring, assignment.right):
+        assert broken(assignment, solution) == []
 
 
-@pytest.mark.parametrize(("question", "solution"), MISTAKES)
-def test_a_mistake_is_named(question: Question, solution: FunctionType) -> None:
-    sentences = broken(question, solution)
+@pytest.mark.parametrize(("assignment", "solution"), MISTAKES)
+def test_a_mistake_is_named(assignment: Assignment, solution: FunctionType) -> None:
+    sentences = broken(assignment, solution)
     assert sentences
     for sentence in sentences:
         assert str(solution.__doc__) in sentence.rpartition("; ")[2], sentence
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_every_misreading_is_told_from_the_right_one_and_from_the_others(question: Question) -> None:
-    for sentence, mistaken in question.mistaken.items():
-        sentences = broken(question, mistaken)
+@pytest.mark.parametrize("assignment", ASSIGNMENTS, ids=lambda assignment: assignment.name)
+def test_every_misreading_is_told_from_the_right_one_and_from_the_others(assignment: Assignment) -> None:
+    for sentence, mistaken in assignment.mistaken.items():
+        sentences = broken(assignment, mistaken)
         assert sentences, sentence
         assert all(each.endswith(sentence) for each in sentences), (sentence, sentences)
 
 
 def test_there_are_at_least_thirty_mistakes_and_some_of_each_exercise() -> None:
     assert len(MISTAKES) >= 30
-    assert tuple(EXERCISES) == NAMES or {*EXERCISES} == {*NAMES}
+    assert {*EXERCISES} == {*NAMES}
+    assert {assignment.name for assignment, _ in mistakes()} >= {*NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_lists_its_laws_and_its_functions(name: str) -> None:
     graded = page(name).partition("## What is graded\n\n")[2].partition("\n\n")[0]
-    assert graded.splitlines() == [f"- {law.expected}" for question in EXERCISES[name] for law in question.laws]
+    assert graded.splitlines() == [f"- {law.expected}" for assignment in EXERCISES[name] for law in assignment.laws]
     written = [node for node in ast.parse(stub(name)).body if isinstance(node, ast.FunctionDef)]
-    assert [node.name for node in written] == [question.name for question in EXERCISES[name]]
+    assert [node.name for node in written] == [assignment.name for assignment in EXERCISES[name]]
     for node in written:
         assert f"`{node.name}({', '.join(a.arg for a in node.args.args)})`" in page(name)
         code = getattr(right, node.name).__code__
@@ -96,7 +97,7 @@ def test_a_stub_is_written_once_and_graded(name: str, tmp_path: Path, monkeypatc
 
 def test_a_file_of_any_name_is_graded(tmp_path: Path) -> None:
     file = tmp_path / "miller.py"
-    file.write_text(Path(right.__file__).read_text().partition("\n\n\ndef ring")[0] + SGD.format(due="(k + 1)"))
+    file.write_text(SGD.format(due="(k + 1)"))
     ended = invoke("grade", str(file))
     assert (ended.exit_code, ended.stdout.splitlines()[-1]) == (0, "3 of 3 laws hold")
     file = tmp_path / "mueller.py"
@@ -104,7 +105,7 @@ def test_a_file_of_any_name_is_graded(tmp_path: Path) -> None:
     ended = invoke("grade", str(file))
     assert ended.exit_code == 1
     assert len(ended.stdout.splitlines()) == 4
-    assert "BROKEN with period 3 it is `methods.local_sgd`: x after 1 steps: expected" in ended.stdout
+    assert "BROKEN with period 3 it is `methods.local_sgd`: x after step k = 0: expected" in ended.stdout
     assert "it averages at step 0" in ended.stdout
 
 
@@ -118,8 +119,6 @@ def local_sgd(x, gradient, lr, period, steps):
     return x
 """
 BAD = {  # a file, and the one line on it
-    "def gossip(": "is no Python: line 1",
-    "x = 1": "must define the function of one exercise, got none",
     "def gossip(): ...\ndef d2(): ...": "got gossip, d2",
     "import nowhere\ndef gossip(): ...": "cannot be loaded: ModuleNotFoundError",
     "raise SystemExit(0)\ndef gossip(): ...": "cannot be loaded: SystemExit",
@@ -165,9 +164,3 @@ ODD = {  # what a student's function may do, and what is said
 @pytest.mark.parametrize("words", ODD)
 def test_whatever_a_function_does_is_said(words: str) -> None:
     assert words in broken(EXERCISES["gossip"][0], ODD[words], 0.2 if "not done" in words else 10)[0]
-
-
-def test_an_exercise_that_is_none_is_refused() -> None:
-    ended = invoke("new", "efsgd")
-    assert ended.exit_code == 2
-    assert "no exercise 'efsgd'; did you mean ef_sgd?" in ended.stderr

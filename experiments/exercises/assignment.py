@@ -42,7 +42,7 @@ def known(law: Law, solution: Solution) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Question:
+class Assignment:
     """A function that a student writes.
 
     Parameters
