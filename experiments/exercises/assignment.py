@@ -27,7 +27,7 @@ class Law:
 
     expected: str
     measure: Callable[[Solution], Mapping[str, Any]]
-    tolerance: float = 1e-9
+    tolerance: float = 1e-6  # single precision will do
 
     def fault(self, right: Mapping[str, Any], got: Mapping[str, Any]) -> str:
         """The first answer that is not the right one, in words; '' if all are."""
@@ -86,5 +86,5 @@ def difference(right: Any, got: Any, tolerance: float) -> str:
     if not wrong.any():
         return ""
     place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    show = str if words else "{:.6g}".format
+    show = str if words else "{:.8g}".format
     return f"expected {show(one[place])}{f' at {[*place]}' if place else ''}, got {show(other[place])}"

@@ -75,9 +75,7 @@ def _qsgd(
     signed: bool = True,
     safe: bool = True,
 ) -> Array:
-    with np.errstate(invalid="ignore"):
-        a = levels * np.abs(v) / norm(v)
-    u = np.full(v.shape, random.random()) if one else random.random(v.shape)
+    a, u = levels * np.abs(v) / norm(v), np.full(v.shape, random.random()) if one else random.random(v.shape)
     a = np.nan_to_num(a) if safe else a
     return norm(v) * (np.sign(v) if signed else 1) * rounding(a, u) / levels
 
@@ -122,12 +120,7 @@ def _ef_sgd(
         q = (g if units == "g" else lr[k] * g) + e
         c = compress(mean(q) if received == "compressed mean" else q)
         x = x - (1 if units == "lr g" else lr[k]) * {"own": c, "sum": len(x) * mean(c)}.get(received, mean(c))
-        e = {
-            "rest": q - c,
-            "sent": c,
-            "none": 0 * x,
-            "new": lr[k] * g - c,
-        }[memory]
+        e = {"rest": q - c, "sent": c, "none": 0 * x, "new": lr[k] * g - c}[memory]
     return x
 
 
@@ -175,9 +168,7 @@ QSGD_LAWS = (
     Law("a zero vector gives zeros", _zero),
     Law("every entry is a multiple of |v|/s", _drawn("off by", _from_grid)),
     Law("it is unbiased: E C(v) = v", _drawn("the mean", lambda c, v: c.mean((0, 1))), NOISE),
-    Law(
-        "E|C(v) - v|^2 is that of `QSGD`, and half as much for the mean of two rows", _drawn("both", _errors), NOISE / 2
-    ),
+    Law("E|C(v) - v|^2 is that of `QSGD`, half of it for the mean of two rows", _drawn("both", _errors), NOISE / 2),
 )
 QSGD_ERRORS: Mapping[str, Any] = {
     "it rounds to the nearest level: round up with the probability of the fraction": {

@@ -54,13 +54,11 @@ def judge(assignment: Assignment, solution: Solution | None, file: str = "", sec
     ]
     reason = _diagnosis(assignment, solution, found, seconds) if any(faults) else ""
     return [
-        Verdict(assignment.name, "exercise", law.expected, "broken" if fault else "holds", _joined(fault, reason))
+        Verdict(assignment.name, "exercise", law.expected, "broken", "; ".join(filter(None, (fault, reason))))
+        if fault
+        else Verdict(assignment.name, "exercise", law.expected, "holds")
         for law, fault in zip(assignment.laws, faults, strict=True)
     ]
-
-
-def _joined(fault: str, reason: str) -> str:
-    return "; ".join(filter(None, (fault, reason))) if fault else ""
 
 
 def _measured(law: Law, solution: Solution, file: str, seconds: float) -> Mapping[str, Any] | str:
@@ -75,14 +73,16 @@ def _measured(law: Law, solution: Solution, file: str, seconds: float) -> Mappin
 
 
 def _diagnosis(assignment: Assignment, solution: Solution, found: list[Mapping[str, Any] | str], seconds: float) -> str:
-    """The sentence on the misreading that gives all that the function gives; '' if none does."""
+    """The sentence on the misreading that gives all that the function gives; '' if none does, or it gives errors."""
     measured = [(law, got) for law, got in zip(assignment.laws, found, strict=True) if not isinstance(got, str)]
+    if len(measured) < len(found):
+        return ""
     for law, got in measured:
         again = _measured(law, solution, "", seconds)
         if isinstance(again, str) or Law("", law.measure, 0.0).fault(got, again):
             return IMPURE
     for sentence, mistaken in assignment.mistaken.items():
-        if measured and all(not law.fault(known(law, mistaken), got) for law, got in measured):
+        if not any(law.fault(known(law, mistaken), got) for law, got in measured):
             return sentence
     return ""
 
