@@ -22,7 +22,7 @@ from tests import owned
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("commeff", "compressors", "topologies", "experiments", "pyproject.toml", "README.md", "LICENSE")
-PACKAGED = (".py", ".yaml", ".csv", ".css", ".html", ".js", ".typed")
+PACKAGED = (".py", ".yaml", ".csv", ".css", ".html", ".js", ".md", ".typed")
 SDIST = "from setuptools import build_meta; import sys; print(build_meta.build_sdist(sys.argv[1]))"
 
 # The project of a user: it has modules of the names that commeff's folders have, and a plug-in that imports one.

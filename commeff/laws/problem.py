@@ -148,6 +148,7 @@ def run(
     push: float = 0.0,
     device: str = "cpu",
     early: bool = False,
+    layout: Layout = LAYOUT,
 ) -> tuple[Tensor, Communicator]:
     """Drive a strategy; gives the trajectory (steps, w, d) and the communicator, whose ledger has every row. `push` is
     added to worker 0's first gradient. `early` says of each tensor when its gradient is ready, from the last to the
@@ -155,8 +156,8 @@ def run(
     """
     communicator = communicator or Communicator(workers=n, seed=3)
     communicator.ledger.record()
-    x = start(n, device=device)[list(communicator.workers)]
-    strategy.start(x, LAYOUT, communicator)
+    x = start(n, layout.d, device)[list(communicator.workers)]
+    strategy.start(x, layout, communicator)
     trajectory = []
     for communicator.step in range(steps):
         gradient = slope(x, communicator.step, communicator.workers)
@@ -164,7 +165,7 @@ def run(
         if 0 in communicator.workers and communicator.step == 0:
             gradient[0] += push
         strategy.post(x, communicator)
-        for field in reversed(LAYOUT.fields) if early else ():
+        for field in reversed(layout.fields) if early else ():
             overlap.ready(strategy, gradient, field.start, field.stop, communicator)
         oracle = elsewhere(communicator.step, communicator.workers)
         x = strategy.step(x, gradient, communicator, oracle, donate=donate)

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import data, ending, grid, look, plan, reproduce, runs, scale, tools
+from commeff.experiments.cli import data, ending, exercise, grid, look, plan, reproduce, runs, scale, tools
 from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 
@@ -78,6 +78,7 @@ for name, command in COMMANDS.items():
 app.command("advise", hidden=True)(plan.advised)
 app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
+app.add_typer(exercise.app, name="exercise")
 try:
     import_module(f"{STUDIES}.commands").add(app, tools.bench)
 except ModuleNotFoundError as error:

@@ -128,6 +128,19 @@ def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> di
     return united
 
 
+def loaded(plugin: str) -> ModuleType:
+    """The module of a plug-in; what its own code raises is one line, a ValueError."""
+    try:
+        return load(plugin)
+    except ProcessEnding as error:
+        raise ValueError(f"plug-in {plugin} cannot be loaded: {error}") from error
+    except Exception as error:  # whatever the user's own code raises
+        reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
+        if isinstance(error, ModuleNotFoundError) and f"{plugin}.".startswith(f"{error.name}."):
+            reason += "; a plug-in is a file that ends in .py, or a module that is installed"
+        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
+
+
 def choices(plugin: str, installed: bool = False) -> list[Choice]:
     """The choices that a plug-in adds.
 
@@ -140,15 +153,7 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
     ------
     ValueError : if it cannot be loaded, adds nothing, or hides a built-in choice.
     """
-    try:
-        module = load(plugin)
-    except ProcessEnding as error:
-        raise ValueError(f"plug-in {plugin} cannot be loaded: {error}") from error
-    except Exception as error:  # whatever the user's own code raises
-        reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
-        if isinstance(error, ModuleNotFoundError) and f"{plugin}.".startswith(f"{error.name}."):
-            reason += "; a plug-in is a file that ends in .py, or a module that is installed"
-        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
+    module = loaded(plugin)
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
     added = list(_choices(module, place))
     if not added:

@@ -137,6 +137,12 @@ BAD = [  # words of a command, and what the line says; {here} is the folder with
     ("check {here}/exits.py", "SystemExit: 0 (line 2"),
     ("check {here}/generator.py", "GeneratorExit"),
     ("check {here}/quits.py:quit", "did you mean quits?"),
+    # exercise
+    ("exercise new efsgd", "did you mean ef_sgd?"),
+    ("exercise grade {here}/absent.py", "No such file"),
+    ("exercise grade {here}/notes.txt", "must end in .py"),
+    ("exercise grade {here}/broken.py", "is no Python: line 1"),
+    ("exercise grade {here}/plain.py", "function of one exercise, got none"),
     # plan, scale
     ("plan model=gpt5", "gpt5"),
     ("plan model=gpt3-13b gpus=0", "GPUs on a100_selene must be"),
