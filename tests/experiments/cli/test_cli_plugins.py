@@ -25,6 +25,7 @@ GOOD = {
     "moons": "task",
     "slope": "task",
     "random_share": "method",
+    "server_momentum": "method",
 }
 
 WRONG = {  # what is wrong: the law that says so, and what must be in the sentence
@@ -58,6 +59,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "keeps_undeclared_memory": (
             "resumes",
             r"differs at step 1 by .*write rows = \('velocity',\) in class _Remembers",
+        ),
+        "shares_what_each_worker_has": (
+            "resumes on other processes",
+            r"saved by 2 processes and loaded by 4, it fails .*: name what has a row for each hosted worker in `rows`",
         ),
         "looks_at_who_is_here": ("is the same on every engine", r"on 2 processes of 2 workers.* from step 0 on, by \d"),
         "averages_for_free": ("pays for what it learns", r"step 0 before any byte was sent"),

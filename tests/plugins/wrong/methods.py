@@ -132,3 +132,20 @@ class _Keeps(Transform):
 def says_that_its_memory_is_common(optimizer: OptimizerFactory) -> Strategy:
     """Each worker remembers what it had before the mean, and says that all remember the same."""
     return Strategy(Local(optimizer), parameters=_Keeps())
+
+
+class _Velocities(Transform):
+    shared = ("velocity",)
+
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.velocity = torch.zeros_like(v)
+
+    def __call__(self, vectors, communicator):
+        self.velocity = 0.9 * self.velocity + vectors
+        return communicator.average(DenseMessage.of(self.velocity))
+
+
+def shares_what_each_worker_has(optimizer: OptimizerFactory) -> Strategy:
+    """A velocity of each worker, said to be equal on every process."""
+    return Strategy(Local(optimizer), gradients=_Velocities())
