@@ -19,6 +19,7 @@ from commeff.core.strategy import Stateful, Strategy
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, falling, plain_run, run, slope, start
 
+FAR = 100  # where no worker comes that begins within 3 of the optimum
 SPANS = ((8, 24), (160, 480))  # steps; the second tells what grows for ever from a memory that is long, but bounded
 CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, Ledger)  # not looked into; a ledger bounds its rows itself
 
@@ -122,7 +123,7 @@ def _alike(value: Any, other: Any) -> bool:
 
 
 def does_not_grow(case: MethodCase) -> None:
-    """What the method and the communicator hold after many steps, they held after a few."""
+    """What the method and the communicator hold after many steps, they held after a few; and x stays near."""
     for few, many in SPANS:
         before, after = _held_after(case, few, many)
         if after <= before:
@@ -142,6 +143,10 @@ def _held_after(case: MethodCase, few: int, many: int) -> list[int]:
         x = strategy.step(x, slope(x, communicator.step), communicator, elsewhere(communicator.step))
         if communicator.step + 1 in (few, many):
             sizes.append(held([strategy, communicator]))
+    assert x.abs().max() < FAR, (
+        f"{case.name}: after {many} steps on a mild quadratic x has grown to {float(x.abs().max()):.1e}: what feeds an "
+        "error back takes contractive(C) in place of a compressor C, or the encoder ErrorFeedback(C)"
+    )
     return sizes
 
 

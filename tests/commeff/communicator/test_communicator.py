@@ -102,3 +102,10 @@ def test_the_server_draws_its_own_numbers():
 def test_no_workers_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         Communicator(workers=0)
+
+
+@pytest.mark.parametrize("send", ["average", "mix", "gather", "to_server", "from_server"])
+def test_what_is_no_message_is_refused_with_what_to_send(send):
+    given = (topologies.ring(3).at(0),) if send == "mix" else ()
+    with pytest.raises(TypeError, match=r"must be a Message, got a Tensor: send a tensor as it is by DenseMessage.of"):
+        getattr(Communicator(workers=3), send)(torch.zeros(3, 2), *given)

@@ -72,6 +72,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
             "does not grow",
             r"after 160 steps .* after 480 steps .*: what is remembered must have a size",
         ),
+        "feeds_large_errors_back": (
+            "does not grow",
+            r"feeds_large_errors_back\(RandomK\): after 24 steps on a mild quadratic x has grown to .*contractive\(C\)",
+        ),
         "says_that_rows_agree": (
             "agrees where it says so",
             r"x is equal at all workers after step 0, where workers differ by \d.*drop Traits\(agrees=True\)",
@@ -80,7 +84,11 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
             "agrees where it says so",
             r"parameters/last is equal at all workers after step 0, .*leave it out of Traits\(common=\)",
         ),
-        "needs_a_secret": ("form", r"requires 'secret'.*give it a default"),
+        "needs_a_secret": ("form", r"must have defaults for secret, got none: the laws know values for optimizer"),
+        "forgets_to_start_its_parts": (
+            "form",
+            r"_Unstarted\.start has not started inner \(Average\): let it begin with super\(\)\.start",
+        ),
         "returns_nothing": ("form", r"gives a NoneType: return Strategy"),
     },
     "topologies": {
