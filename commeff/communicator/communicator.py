@@ -25,6 +25,16 @@ from commeff.topologies.failures import Sums, among
 T = TypeVar("T")
 
 
+def _sent(message: Message) -> Message:
+    """The message, if it is one."""
+    if not isinstance(message, Message):
+        raise TypeError(
+            f"what is sent must be a Message, got a {type(message).__name__}: send a tensor as it is by "
+            "DenseMessage.of(v), or compressed by as_encoder(compressor).encode(v, communicator, name)"
+        )
+    return message
+
+
 class Handle(Generic[T]):
     """Communication under way; `wait()` gives its result, any number of times."""
 
@@ -238,7 +248,7 @@ class Communicator:
             How many rows the mean gets, one for each hosted worker unless given. 1: for what all processes remember,
             also those none of whose workers takes part.
         """
-        chosen = self._collective or (ALL_REDUCE if message.summable else ALL_GATHER)
+        chosen = self._collective or (ALL_REDUCE if _sent(message).summable else ALL_GATHER)
         message = self._billed(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))
         mean = chosen.post(message, self.n, self._bounds, self.transport)
         return self._handle(lambda: mean().expand(len(self.workers) if rows is None else rows, -1))
@@ -298,7 +308,7 @@ class Communicator:
 
         One whose size depends on values is as long as the longest of all, which a round of its own tells.
         """
-        if message.lengths:
+        if _sent(message).lengths:
             own = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
             (lengths,) = self.gather(DenseMessage.of(own)).parts
             if not lengths.is_meta:

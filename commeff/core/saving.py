@@ -74,12 +74,12 @@ class MemorySaver:
         return values
 
     def shared(self, at: Address, value: Any) -> Any:
-        """See `Swap`."""
+        """See `Swap`. What is empty here, the server's rows at another process, is nobody's but theirs who have it."""
         if is_table(value):
             for name, inner in value.items():
                 self.put([_entry(at, name, inner)], inner)
         elif isinstance(value, Tensor):
-            self.put(self._names.of(at, value.shape, False), value)
+            self.put(self._names.of(at, value.shape, False) if value.numel() else (), value)
         else:
             self._values[at.path] = copy.deepcopy(value)
         return value
@@ -126,7 +126,7 @@ class MemoryLoader:
         if is_table(value):
             return self._given(at, value, lambda: {n: self._read([_entry(at, n, v)], v) for n, v in value.items()})
         if isinstance(value, Tensor):
-            return self._given(at, value, lambda: self._tensor(at, value, False))
+            return self._given(at, value, lambda: self._tensor(at, value, False)) if value.numel() else value
         if isinstance(value, Mapping) and not value and at.path not in self._values:
             return value  # a table of which this process has no entry
         return self._given(at, value, lambda: self._value(at.path))
@@ -180,7 +180,10 @@ class MemoryLoader:
             raise ValueError(f"the saved state must hold {named.name}, got none: {ELSE}")
         if saved.shape != named.shape:
             shapes = f"shape {named.shape}, got {saved.shape}"
-            raise ValueError(f"the saved {named.name} must have {shapes}: it is another model's state")
+            raise ValueError(
+                f"the saved {named.name} must have {shapes}: it is another model's or method's state, or its "
+                "shape depends on how many workers a process hosts, which one in `rows` may and one in `shared` may not"
+            )
         self.used.add(named.name)
         try:
             return saved.read(named.offsets, named.sizes)

@@ -19,7 +19,7 @@ from commeff.laws.conduct import (
     works_in_blocks,
 )
 from commeff.laws.engines import is_the_same_on_every_engine
-from commeff.laws.memory import does_not_grow, resumes
+from commeff.laws.memory import does_not_grow, resumes, resumes_on_other_processes
 from commeff.laws.pieces import acts_on_pieces
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, Method, MethodCase, cases, run, slope, start
 from commeff.laws.profiled import has_an_exact_profile, is_profiled
@@ -47,6 +47,7 @@ __all__ = [
     "pays_for_what_it_learns",
     "repeats",
     "resumes",
+    "resumes_on_other_processes",
     "run",
     "runs_alone",
     "slope",
@@ -64,6 +65,7 @@ LAWS: tuple[Callable[[MethodCase], None], ...] = (
     pays_for_what_it_learns,
     runs_alone,
     is_the_same_on_every_engine,
+    resumes_on_other_processes,
     leaves_the_absent_alone,
     agrees_where_it_says_so,
     works_in_blocks,
@@ -82,11 +84,13 @@ BASES = {
         resumes,
         pays_for_what_it_learns,
         is_the_same_on_every_engine,
+        resumes_on_other_processes,
         works_in_blocks,
         acts_on_pieces,
         is_profiled,
         has_an_exact_profile,
     ),
+    is_the_same_on_every_engine: (resumes_on_other_processes,),
 }
 
 

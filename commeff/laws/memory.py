@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -11,9 +12,14 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Ledger
-from commeff.core.strategy import Stateful
+from commeff.compressors.boxes import Boxes, Whereabouts
+from commeff.core.addresses import Address, BoxNames
+from commeff.core.saving import MemoryLoader, MemorySaver
+from commeff.core.strategy import Stateful, Strategy
+from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, falling, plain_run, run, slope, start
 
+FAR = 100  # where no worker comes that begins within 3 of the optimum
 SPANS = ((8, 24), (160, 480))  # steps; the second tells what grows for ever from a memory that is long, but bounded
 CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, Ledger)  # not looked into; a ledger bounds its rows itself
 
@@ -29,13 +35,58 @@ def resumes(case: MethodCase) -> None:
         fresh.start(start(), LAYOUT, later)
         fresh.load_state_dict(state)
         forgotten = [*_forgotten(strategy, fresh)]
-        for later.step in range(stop, STEPS):
-            later.context.losses = falling(later)
-            x = fresh.step(x, slope(x, later.step), later, elsewhere(later.step))
-            assert torch.equal(x, whole[later.step]), (
-                f"{case.name}: resumed after step {stop}, it differs at step {later.step} by "
-                f"{float((x - whole[later.step]).abs().max()):.1e}: {_advice(forgotten)}"
+        for step, after in enumerate(_go_on(fresh, x, later, stop), stop):
+            assert torch.equal(after, whole[step]), (
+                f"{case.name}: resumed after step {stop}, it differs at step {step} by "
+                f"{float((after - whole[step]).abs().max()):.1e}: {_advice(forgotten)}"
             )
+
+
+def _go_on(strategy: Strategy, x: Tensor, communicator: Communicator, stop: int) -> Iterator[Tensor]:
+    """The rows after each step from `stop` on."""
+    for communicator.step in range(stop, STEPS):
+        communicator.context.losses = falling(communicator)
+        gradients = elsewhere(communicator.step, communicator.workers)
+        x = strategy.step(x, gradients(x), communicator, gradients)
+        yield x
+
+
+def resumes_on_other_processes(case: MethodCase) -> None:
+    """What two processes have saved lets a process for each worker go on, as checkpoints do it."""
+    whole, stop, at = plain_run(case)[0], STEPS // 2, Address.of(LAYOUT.d)
+
+    def names(communicator: Communicator) -> BoxNames:
+        return BoxNames(Whereabouts.of(LAYOUT), communicator.workers, WORKERS)
+
+    def save(communicator: Communicator) -> MemorySaver:
+        strategy, saver = case.build(WORKERS), MemorySaver(names(communicator))
+        run(strategy, steps=stop, communicator=communicator)
+        strategy.drain()
+        strategy.exchange(at, saver)
+        return saver
+
+    def load(communicator: Communicator) -> Tensor:
+        strategy, workers = case.build(WORKERS), list(communicator.workers)
+        strategy.start(start()[workers], LAYOUT, communicator)
+        loader = MemoryLoader(names(communicator), copy.deepcopy(tensors), processes[0].values)
+        for loader.arrived in (False, True):
+            strategy.exchange(at, loader)
+        return torch.stack([*_go_on(strategy, whole[stop - 1, workers], communicator, stop)])
+
+    tensors: dict[str, Boxes] = {}
+    try:
+        processes = rehearse(2, WORKERS, save)
+        for name, boxes in (item for process in processes for item in process.saved.items()):
+            for offsets, box in boxes.boxes.items():
+                tensors.setdefault(name, Boxes(boxes.shape)).put(offsets, box)
+        difference = float((torch.cat(rehearse(WORKERS, WORKERS, load), 1) - whole[stop:]).abs().max())
+        fault = f"differs by {difference:.1e}" if not difference <= 1e-12 else ""
+    except Exception as error:
+        fault = f"fails ({type(error).__name__}: {error})"
+    assert not fault, (
+        f"{case.name}: saved by 2 processes and loaded by {WORKERS}, it {fault}: name what has a row for each hosted "
+        "worker in `rows`, and what is equal on every process, or has communicator.servers rows, in `shared`"
+    )
 
 
 def _advice(forgotten: list[tuple[str, str, bool]]) -> str:
@@ -72,7 +123,7 @@ def _alike(value: Any, other: Any) -> bool:
 
 
 def does_not_grow(case: MethodCase) -> None:
-    """What the method and the communicator hold after many steps, they held after a few."""
+    """What the method and the communicator hold after many steps, they held after a few; and x stays near."""
     for few, many in SPANS:
         before, after = _held_after(case, few, many)
         if after <= before:
@@ -92,6 +143,10 @@ def _held_after(case: MethodCase, few: int, many: int) -> list[int]:
         x = strategy.step(x, slope(x, communicator.step), communicator, elsewhere(communicator.step))
         if communicator.step + 1 in (few, many):
             sizes.append(held([strategy, communicator]))
+    assert x.abs().max() < FAR, (
+        f"{case.name}: after {many} steps on a mild quadratic x has grown to {float(x.abs().max()):.1e}: what feeds an "
+        "error back takes contractive(C) in place of a compressor C, or the encoder ErrorFeedback(C)"
+    )
     return sizes
 
 

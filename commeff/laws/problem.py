@@ -14,9 +14,9 @@ from torch import Tensor
 
 from commeff import topologies
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Layout, Natural, ScaledSign, TopK
+from commeff.compressors import Compressor, Layout, Natural, RandomK, ScaledSign, TopK
 from commeff.core import overlap
-from commeff.core.strategy import Strategy
+from commeff.core.strategy import Component, Stateful, Strategy
 from commeff.topologies import Topology
 
 WORKERS, STEPS = 4, 6
@@ -27,7 +27,8 @@ SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows 
 SMALL |= {"k": 2, "chunk": 3, "ratio": 0.25, "warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
 MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 PLAIN = partial(torch.optim.SGD, lr=0.05)  # for methods that refuse it
-BIASED, UNBIASED = (TopK(ratio=0.25), ScaledSign()), (Natural(),)
+LARGE = RandomK(ratio=0.25, shared=True)  # unbiased, with omega = 3: an error that is fed back through it grows
+BIASED, UNBIASED = (TopK(ratio=0.25), ScaledSign(), LARGE), (Natural(), LARGE)
 
 Method = Callable[..., Strategy]
 
@@ -54,8 +55,8 @@ def lazy_ring(n: int) -> Topology:
 
 
 def cases(method: Method) -> Iterator[MethodCase]:
-    """The method with small arguments for what it requires, once for every choice of its `Literal` parameters and two
-    compressors; an unbiased one, if it refuses those.
+    """The method with small arguments for what it requires, once for every choice of its `Literal` parameters and three
+    compressors; unbiased ones, if it refuses those.
     """
     try:
         yield from list(_cases(method, BIASED))
@@ -65,7 +66,7 @@ def cases(method: Method) -> Iterator[MethodCase]:
 
 def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[MethodCase]:
     hints = get_type_hints(method)
-    axes: dict[str, list[Any]] = {}
+    axes, unknown = dict[str, list[Any]](), list[str]()
     for name, parameter in inspect.signature(method).parameters.items():
         hint = hints.get(name)
         if name == "optimizer":
@@ -81,7 +82,11 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
         elif name in SMALL:
             axes[name] = [SMALL[name]]
         elif parameter.default is parameter.empty:
-            raise TypeError(f"{method.__name__} requires {name!r}, for which the laws know no value: give it a default")
+            unknown.append(name)
+    assert not unknown, (
+        f"{method.__name__} must have defaults for {', '.join(unknown)}, got none: the laws know values for optimizer, "
+        f"compressor, topology, n and {', '.join(SMALL)} alone"
+    )
     for values in itertools.product(*axes.values()):
         arguments = dict(zip(axes, values, strict=True))
         words = [
@@ -101,12 +106,33 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
 
 
 def _require_start(case: MethodCase) -> None:
-    """Refuse what is no strategy, or does not start."""
+    """Refuse what is no strategy, or does not start, with all its parts."""
     strategy: object = case.build(WORKERS)
     assert isinstance(strategy, Strategy), (
         f"{case.name} gives a {type(strategy).__name__}: return Strategy(local, gradients=..., parameters=...)"
     )
+    inside, started = [*_components(strategy)], set[int]()
+    for _, _, part in inside:
+
+        def begin(*given: Any, part: Component = part, start: Callable[..., None] = part.start) -> None:
+            started.add(id(part))
+            start(*given)
+
+        vars(part)["start"] = begin
     strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))
+    for owner, name, part in inside:
+        assert id(part) in started, (
+            f"{case.name}: {owner}.start has not started {name} ({type(part).__name__}): let it begin with "
+            "super().start(v, layout, communicator)"
+        )
+
+
+def _components(part: Stateful) -> Iterator[tuple[str, str, Component]]:
+    """The transforms and encoders inside, with the class and the attribute that have them."""
+    for name, inner in part.parts():
+        if isinstance(inner, Component):
+            yield type(part).__name__, name, inner
+        yield from _components(inner)
 
 
 def _build(method: Method, arguments: dict[str, Any], n: int) -> Strategy:

@@ -28,7 +28,7 @@ from commeff.experiments.grid.plan.cells import (
     store_faults,
     total,
 )
-from commeff.experiments.grid.plan.spec import MAX_CELLS, read_grid
+from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
 
@@ -62,6 +62,11 @@ class Request:
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
     launch: Launch | None = None
     max_cells: int = MAX_CELLS
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The grid file, read once."""
+        return read_grid(self.file, self.overrides, self.max_cells)
 
     @cached_property
     def listed(self) -> CellList | None:
@@ -115,12 +120,11 @@ def check(request: Request) -> None:
     """
     if request.listed is not None:
         return
-    from commeff.experiments.grid.plan.expand import check_settings, unmeasured_by_name  # with hydra
+    from commeff.experiments.grid.plan.expand import check_settings, unmeasured  # with hydra
 
     options = [*_limit_faults(request.limits), *shard_faults(request.shard)]
-    grid = read_grid(request.file, request.overrides, request.max_cells)
-    options += [*only_faults(grid, request.only), *unmeasured_by_name(grid)]
-    faults, some_good = check_settings(grid, request.choices, every=bool(options))
+    options += [*only_faults(request.grid, request.only), *unmeasured(request.grid)]
+    faults, some_good = check_settings(request.grid, request.choices, every=bool(options))
     if faults and not some_good:
         raise ConfigError([*options, *faults, *store_faults(request.place)])
     if options and not faults:
@@ -157,15 +161,11 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
 def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     """The cells of the file; `ConfigError` with everything that is wrong with any of them."""
     if request.listed is None:
-        from commeff.experiments.grid.plan.expand import (  # with hydra, which only this needs
-            expand,
-            rehearse,
-            unmeasured,
-        )
+        from commeff.experiments.grid.plan.expand import expand, rehearse, unmeasured  # with hydra
 
         if request.choices:
             adopt(request.plugins)  # this may be another process than the one that parsed the command
-        grid = read_grid(request.file, request.overrides, request.max_cells)
+        grid = request.grid
         cells, faults = expand(grid, request.place, request.choices)
         if cells and (grid.target or grid.select):
             faults += unmeasured(grid, cells)
@@ -268,7 +268,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     """
     if request.listed:
         return request.listed.title
-    grid = read_grid(request.file, request.overrides, request.max_cells)
+    grid = request.grid
     described = [
         {
             "run": cell.folder.name,

@@ -17,12 +17,14 @@ from commeff.experiments.escape import visible
 from commeff.files import regular
 
 LARGEST = 1 << 28  # bytes of a file
-LARGEST_YAML = 1 << 20  # signs, which take some seconds
 SHORT = 8_000  # signs that a configuration has, which cannot be nested deeply enough to hurt a parser written in C
 LONGEST = 10_000  # signs of a text; what follows is cut
 DEEPEST = 40  # levels of names in names
 MOST = 2_000_000  # values in a file
-ALIASES = 20  # of a YAML file: a few of them can stand for more than any memory holds
+CHARACTERS = 1_000_000  # of a YAML file, which take some seconds
+VALUES = 200_000  # of one, with every alias written out: a few of them can stand for more than any memory holds
+KEYS = 1_000  # of a mapping in one
+DEPTH = 30  # of lists and mappings in each other in one
 
 
 def read_bytes(path: Path) -> bytes:
@@ -87,25 +89,61 @@ def run_name(text: Any) -> str:
 
 
 def parse_yaml(text: str) -> Any:
-    """Plain YAML; `yaml.YAMLError` also for more depth or aliases than a configuration needs."""
-    if len(text) > LARGEST_YAML:
-        raise yaml.YAMLError(f"more than {LARGEST_YAML >> 20} MiB")
+    """Plain YAML; `yaml.YAMLError` also for what is beyond the bounds."""
     fast = getattr(yaml, "CSafeLoader", None)
     short = len(text) <= SHORT and "&" not in text and "*" not in text
-    return yaml.load(text, Loader=fast if fast is not None and short else _Bounded)
+    return yaml.load(text, Loader=fast if fast is not None and short else Bounded)
 
 
-class _Bounded(yaml.SafeLoader):
-    depth, aliases = 0, 0
+class TooLargeError(yaml.YAMLError):
+    """YAML beyond the bounds, and which."""
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self.aliases += self.check_event(yaml.AliasEvent)
-        self.depth += 1
-        if self.depth > DEEPEST or self.aliases > ALIASES:
-            raise yaml.YAMLError(f"more than {DEEPEST} levels or {ALIASES} aliases")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
+
+class Bounded(yaml.SafeLoader):
+    """YAML that is bounded before anything is made of it."""
+
+    def __init__(self, stream: str) -> None:
+        if len(stream) > CHARACTERS:
+            raise TooLargeError(f"must have at most {CHARACTERS:,} characters, got more")
+        super().__init__(stream)
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The whole, unless it is beyond the bounds."""
+        node = super().get_single_node()
+        if node is not None:
+            _measure(node)
         return node
+
+
+def _measure(root: yaml.Node) -> None:
+    """Refuse nodes that are nested too deeply, that hold themselves, or that are too many with aliases written out."""
+    measured: dict[int, tuple[int, int] | None] = {}  # values and depth by the identity of a node; None: under way
+
+    def measure(node: yaml.Node) -> tuple[int, int]:
+        if id(node) in measured:
+            found = measured[id(node)]
+            if found is None:
+                raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
+            return found
+        measured[id(node)] = None
+        inside = [measure(part) for part in _parts(node)]
+        found = 1 + sum(values for values, _ in inside), 1 + max((depth for _, depth in inside), default=0)
+        if found[0] > VALUES:
+            raise TooLargeError(f"must have at most {VALUES:,} values with its aliases written out, got more")
+        if found[1] > DEPTH:
+            raise TooLargeError(f"must have lists and mappings nested at most {DEPTH} deep, got more")
+        measured[id(node)] = found
+        return found
+
+    measure(root)
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        if len(node.value) > KEYS:
+            raise TooLargeError(f"must have at most {KEYS:,} keys in a mapping, got {len(node.value):,}")
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def plain(content: Any) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import get_type_hints
 
 import pytest
+import torch
 
 from commeff import Strategy, laws, methods
+from commeff.core import scheduled
 
 CATALOGUE = [
     f for _, f in inspect.getmembers(methods, inspect.isfunction) if get_type_hints(f).get("return") is Strategy
@@ -24,6 +27,15 @@ def test_the_catalogue_is_found():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_law(case, law):
     law(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_rate_of_0_divides_nothing(case):
+    """A warm-up begins with it, and a schedule may come back to it."""
+    method, arguments = case.build.args
+    schedule = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=lambda step: (step % 3) / 2)
+    rated = arguments | {"optimizer": scheduled(arguments["optimizer"], schedule)}
+    assert laws.run(case.build.func(method, rated, laws.WORKERS))[0].isfinite().all()
 
 
 @pytest.mark.gpu

@@ -174,6 +174,15 @@ def test_products_with_the_hessian_of_a_quadratic_are_exact() -> None:
         found.gauss_newton(x)
 
 
+def test_of_several_minibatches_the_curvature_is_the_mean() -> None:
+    task = Digits(2, seed=1, model="mlp", hidden=8, batch=8, dtype="float64")
+    batches, replicas = [task.batch(step, range(2)) for step in range(3)], oracle(task)[1]
+    x, v = replicas.parameters.clone(), torch.ones_like(replicas.parameters)
+    chosen = [batches, *([one] for one in batches)]
+    products = [BatchOracle(task, replicas, some, 0).hessian_product(x, v) for some in chosen]
+    torch.testing.assert_close(products[0], torch.stack(products[1:]).mean(0), rtol=0, atol=1e-12)
+
+
 def test_products_with_the_hessian_are_differences_of_gradients() -> None:
     task = Digits(2, seed=1, model="mlp", hidden=4, batch=8, dtype="float64")
     found, replicas = oracle(task)

@@ -134,20 +134,16 @@ def measured_by_name(task: str) -> tuple[str, ...]:
     return (*OTHERS.get(task, CLASSES), *ALWAYS)
 
 
-def unmeasured(grid: Grid, cells: Sequence[Cell]) -> list[str]:
-    """A line for each measurement that the grid counts to or chooses by, and no run of it has."""
-    each = [measured(cell.config) for cell in cells]
-    return [] if not each or None in each else _lines(grid, [names for names in each if names])
-
-
-def unmeasured_by_name(grid: Grid) -> list[str]:
-    """The same as far as the names of tasks say it, without importing any."""
-    tasks = {point.settings.get("task") for point in grid.points}
-    return _lines(grid, [measured_by_name(str(task)) for task in tasks]) if tasks <= {*built_in("task")} else []
-
-
-def _lines(grid: Grid, each: Sequence[tuple[str, ...]]) -> list[str]:
-    names = dict.fromkeys(name for run in each for name in run)
+def unmeasured(grid: Grid, cells: Sequence[Cell] = ()) -> list[str]:
+    """A line for each measurement that the grid counts to or chooses by, and no run of it has: without its cells, as
+    far as the names of tasks say it, none of which is imported.
+    """
+    tasks = {str(point.settings.get("task")) for point in grid.points}
+    known = tasks if tasks <= {*built_in("task")} else ()
+    each = [measured(cell.config) for cell in cells] or [measured_by_name(task) for task in known]
+    if not each or None in each:
+        return []
+    names = dict.fromkeys(name for run in each for name in run or ())
     asked = [
         *(("target", name) for name in grid.target or ()),
         *(("select.by", s["by"]) for s in [grid.select] if s and s["by"] != STEPS_TO_TARGET),

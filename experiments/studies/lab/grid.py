@@ -16,7 +16,6 @@ from commeff.cluster import Cluster
 from commeff.experiments.grid.command import Outcome, Request, run
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.require import did_you_mean
 
@@ -41,7 +40,7 @@ def shapes(names: str) -> list[LinkShape]:
 
 def nodes_of(request: Request) -> int:
     """The number of nodes that all cells of a grid run on."""
-    grid = read_grid(request.file, request.overrides, request.max_cells)
+    grid = request.grid
     counts = sorted({point.settings.get("nproc", "1") for point in grid.points})
     if len(counts) != 1 or not counts[0].isdecimal() or int(counts[0]) < 2:
         raise ValueError(

@@ -95,6 +95,13 @@ def test_grace_ends_the_wait_for_a_quorum():
     assert [(event.seconds, who(event)) for event in events][:3] == [(1.5, "100"), (2.5, "110"), (4.0, "100")]
 
 
+def test_grace_is_counted_from_the_first_who_waits():
+    """Three come one after the other, at 1, 1.3 and 1.4: who comes later does not prolong the wait of the first."""
+    speeds = Speeds(4, trace={0: [1.0], 1: [1.3], 2: [1.4], 3: [9.0]})
+    events = play(speeds, WaitsFor(quorum=1.0, grace=0.5), steps=2)
+    assert [(event.seconds, who(event)) for event in events][:3] == [(1.5, "1110"), (3.0, "1110"), (4.5, "1110")]
+
+
 def test_own_steps_between_two_exchanges_wait_for_nobody():
     events = play(Speeds(2, straggler=2.0), WaitsFor(period=2, quorum=1.0), steps=4)
     assert [(event.seconds, who(event)) for event in events][:4] == [(1.0, "10"), (2.0, "01"), (4.0, "11"), (5.0, "10")]

@@ -99,6 +99,26 @@ def test_the_server_draws_its_own_numbers():
     assert not any(torch.equal(drawn[0], row) for row in communicator.random("up").uniform(4))
 
 
+def test_a_view_of_a_view_has_those_who_are_in_both():
+    some, others = torch.tensor([True, True, False, True]), torch.tensor([False, True, True, True])
+    seen = view(view(Communicator(workers=4), among=some), among=others)
+    assert (seen.n, seen.workers) == (2, [1, 3])
+
+
+def test_who_is_absent_has_finished_nothing():
+    communicator = Communicator(workers=3)
+    communicator.begin(0, present=torch.tensor([True, True, False]), finished=torch.tensor([True, False, True]))
+    assert communicator.context.finished.tolist() == [True, False, False]
+    assert communicator.context.moving.tolist() == [True, False, False]
+
+
 def test_no_workers_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         Communicator(workers=0)
+
+
+@pytest.mark.parametrize("send", ["average", "mix", "gather", "to_server", "from_server"])
+def test_what_is_no_message_is_refused_with_what_to_send(send):
+    given = (topologies.ring(3).at(0),) if send == "mix" else ()
+    with pytest.raises(TypeError, match=r"must be a Message, got a Tensor: send a tensor as it is by DenseMessage.of"):
+        getattr(Communicator(workers=3), send)(torch.zeros(3, 2), *given)

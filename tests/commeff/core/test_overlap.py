@@ -14,8 +14,9 @@ from commeff import Communicator, DistributedOptimizer, Local, Strategy, Transfo
 from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
-from commeff.core import Chain, Keep
+from commeff.core import Chain, Keep, overlap
 from commeff.core.components import Stages
+from commeff.core.presence import step_of_finite
 from commeff.core.properties import is_rowwise
 from commeff.replicas.arrivals import Arrivals
 from commeff.transforms import (
@@ -478,3 +479,16 @@ def test_a_transform_of_nothing_says_what_to_write() -> None:
 
     with pytest.raises(NotImplementedError, match="Empty must define __call__ or stages"):
         laws.run(Strategy(Local(SGD), Empty()), steps=1)
+
+
+def test_a_step_that_is_left_out_leaves_nothing_under_way() -> None:
+    """Buckets that have set out with a gradient that overflowed are not those of the next step."""
+    strategy = Strategy(Local(PLAIN), gradients=Buckets(Average(), 50e-6))
+    communicator, x = Communicator(workers=4), laws.start()
+    strategy.start(x, laws.LAYOUT, communicator)
+    assert overlap.ready(strategy, torch.full_like(x, torch.inf), 0, laws.LAYOUT.d, communicator)
+    kept = step_of_finite(strategy, x.clone(), torch.full_like(x, torch.inf), communicator, finite=False)
+    communicator.step, gradient = 1, laws.slope(x, 1)
+    assert torch.equal(kept, x)
+    moved = strategy.step(x, gradient, communicator)
+    assert (moved - (x - 0.05 * gradient.mean(0))).abs().max() <= 1e-12

@@ -133,6 +133,16 @@ def test_even_full_overlap_hides_a_boundary_only_behind_computing():
     assert 0 < none["pipeline"] - full["pipeline"] < none["compute"]
 
 
+@pytest.mark.parametrize("workers", [{}, {"workers": 8, "method": method("dsgd method.order=awc")}])
+def test_no_second_of_computing_hides_two_messages(workers):
+    """Of gradients, models sent ahead and weights that ZeRO-3 gathers, as much hides as there is to compute."""
+    policy = {"cluster": SELENE.with_inter(bandwidth=1e8), "data": 64, "zero": 3, "micro_batch": 2} | workers
+    none, full = (seconds(overlap=overlap, **policy) for overlap in ("none", "full"))
+    hidden = {part: none[part] - full[part] for part in ("data", "workers")}
+    assert sum(hidden.values()) == pytest.approx(none["compute"])
+    assert (hidden["workers"] > 0) == bool(workers)
+
+
 @pytest.mark.parametrize("overlap", ["none", "partial", "full"])
 def test_a_faster_gpu_is_never_slower_whatever_it_hides(overlap):
     slow, steps = SELENE.with_inter(bandwidth=1e9), []

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from commeff import Communicator
+from commeff.experiments.tasks import Digits
 from commeff.replicas import ShardedWorker, Stacked, Vmapped, stacked
 from commeff.replicas.stacked import write_row
 from commeff.sharding import OnePass
 from commeff.sharding.played import PlayedMesh
-from commeff.training.evaluation import calibrate
+from commeff.training.evaluation import calibrate, measure_locals
 
 W, B = 4, 6
 
@@ -247,3 +248,13 @@ def test_an_evaluation_on_a_mesh_leaves_parameters_and_buffers_as_they_were():
         assert not any(torch.equal(worker.buffers[name], before[name]) for name in worker.buffers)
     for name, value in (worker.buffers | {"row": worker.parameters}).items():
         assert torch.equal(value, before[name]), name
+
+
+def test_equal_workers_with_statistics_of_their_own_are_measured_each():
+    task = Digits(2, seed=1, model="mlp", hidden=8, norm="batch", batch=8)
+    replicas = Stacked(task.model, range(2), seed=5)
+    replicas.compute(task.loss, [task.batch(0, range(2))], step=0)
+    each = [task.evaluate(model)["val_loss"] for model in replicas.models]
+    assert each[0] != each[1]
+    found = measure_locals(task, replicas, Communicator(workers=2))["local_val_loss"]
+    assert found == pytest.approx(sum(each) / 2)

@@ -64,6 +64,13 @@ def net():
     return nn.Sequential(OrderedDict(layers)).double()
 
 
+def tied():
+    """The same with one more layer, which stands before and behind the cut of a pipeline."""
+    first, norm, *rest = net().named_children()
+    turn = nn.Linear(12, 12).double()
+    return nn.Sequential(OrderedDict([first, norm, ("turn", turn), ("again", turn), *rest]))
+
+
 def batch(step, worker):
     generator = torch.Generator().manual_seed(100 * step + worker)
     return torch.randn(8, 5, generator=generator).double(), torch.randint(3, (8,), generator=generator)
@@ -81,10 +88,12 @@ def mesh_of(*names):
 class Forked:
     """A worker's model as its user has split it over two ranks, and a backward pass over a batch."""
 
+    net = staticmethod(net)
+
     def __init__(self, *inner):
         self.mesh = mesh_of("dp_replicate", *inner)
         self.worker, self.rank = (self.mesh.get_local_rank(name) for name in ("dp_replicate", inner[0]))
-        self.inner, self.model = self.mesh[inner[0]], net()
+        self.inner, self.model = self.mesh[inner[0]], self.net()
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.add_(self.worker)  # all workers begin as the first
@@ -139,6 +148,21 @@ class Pipeline2(Forked):
         return x
 
 
+class Tied2(Pipeline2):
+    """Both stages have a layer, and the user adds up what they find of its gradient."""
+
+    net = staticmethod(tied)
+
+    def __init__(self):
+        super().__init__()
+        self.parts.insert((2, 0)[self.rank], nn.Sequential(OrderedDict(turn=self.model.turn)))
+
+    def backward(self, inputs, targets):
+        super().backward(inputs, targets)
+        for parameter in self.model.turn.parameters():
+            dist.all_reduce(parameter.grad, group=self.group)
+
+
 class Sharded2Tensor2(Forked):
     def __init__(self):
         super().__init__("dp_shard", "tp")
@@ -150,7 +174,7 @@ class Sharded2Tensor2(Forked):
         loss(self.model, inputs.chunk(2)[self.rank], targets.chunk(2)[self.rank]).backward()
 
 
-SPLITS = {"fsdp": Sharded2, "tensor": Tensor2, "pipeline": Pipeline2}
+SPLITS = {"fsdp": Sharded2, "tensor": Tensor2, "pipeline": Pipeline2, "tied": Tied2}
 
 
 def trained(worker, method):
@@ -169,7 +193,7 @@ def trained(worker, method):
 
 
 CASES = [(split, method) for split in SPLITS for method in ("psgd", "diloco", "mem_sgd")]
-CASES += [("fsdp", "power_sgd"), ("tensor", "power_sgd"), ("pipeline", "power_sgd")]
+CASES += [(split, "power_sgd") for split in SPLITS]
 CASES += [("fsdp", "qsgd"), ("pipeline", "streaming_diloco")]
 
 
@@ -207,7 +231,7 @@ def parts(layout, ranks):
 
 @pytest.mark.parametrize(("split", "method"), CASES)
 def test_two_workers_train_as_two_whole_models(outcomes, split, method):
-    compare([rank[split, method] for rank in outcomes], method)
+    compare([rank[split, method] for rank in outcomes], method, SPLITS[split].net)
 
 
 @pytest.mark.slow
@@ -216,7 +240,7 @@ def test_two_workers_that_are_sharded_and_split_train_as_two_whole_models(method
     compare(on_processes(8, lambda: trained(Sharded2Tensor2(), method)), method)
 
 
-def compare(ranks, method):
+def compare(ranks, method, net=net):
     replicas, communicator = Stacked(net, range(2)), Communicator(workers=2)
     first, strategy = replicas.parameters.clone(), (METHODS | ON_PIECES)[method]()
     if method in ON_PIECES:

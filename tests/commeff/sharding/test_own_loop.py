@@ -149,6 +149,20 @@ def test_several_backward_passes_are_one_large_batch_at_every_stage_of_zero():
             assert words.endswith("to go backward several times before a step, give bucket_mb=0")
 
 
+def dropped(zero):
+    """What is said of a step after gradients have been dropped."""
+    worker = Split(zero, shard=2)
+    optimizer = worker.optimizer(SGD)
+    worker.backward(batch(0, 0))
+    optimizer.zero_grad()
+    return complaint(optimizer.step)
+
+
+def test_gradients_that_are_dropped_are_gone_at_every_stage_of_zero():
+    for said in on_processes(2, lambda: [dropped(zero) for zero in range(4)]):
+        assert all("every trainable parameter must have a gradient, got none for" in words for words in said), said
+
+
 PIECES = """
 PLAN = {"0": ParallelInput(), "0.0": ColumnParallel(), "0.2": RowParallel()}
 whole = net

@@ -25,6 +25,7 @@ GOOD = {
     "moons": "task",
     "slope": "task",
     "random_share": "method",
+    "server_momentum": "method",
 }
 
 WRONG = {  # what is wrong: the law that says so, and what must be in the sentence
@@ -59,6 +60,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
             "resumes",
             r"differs at step 1 by .*write rows = \('velocity',\) in class _Remembers",
         ),
+        "shares_what_each_worker_has": (
+            "resumes on other processes",
+            r"saved by 2 processes and loaded by 4, it fails .*: name what has a row for each hosted worker in `rows`",
+        ),
         "looks_at_who_is_here": ("is the same on every engine", r"on 2 processes of 2 workers.* from step 0 on, by \d"),
         "averages_for_free": ("pays for what it learns", r"step 0 before any byte was sent"),
         "draws_globally": ("repeats", r"torch's global generator.*communicator\.random"),
@@ -66,6 +71,10 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "keeps_a_list": (
             "does not grow",
             r"after 160 steps .* after 480 steps .*: what is remembered must have a size",
+        ),
+        "feeds_large_errors_back": (
+            "does not grow",
+            r"feeds_large_errors_back\(RandomK\): after 24 steps on a mild quadratic x has grown to .*contractive\(C\)",
         ),
         "says_that_rows_agree": (
             "agrees where it says so",
@@ -75,7 +84,11 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
             "agrees where it says so",
             r"parameters/last is equal at all workers after step 0, .*leave it out of Traits\(common=\)",
         ),
-        "needs_a_secret": ("form", r"requires 'secret'.*give it a default"),
+        "needs_a_secret": ("form", r"must have defaults for secret, got none: the laws know values for optimizer"),
+        "forgets_to_start_its_parts": (
+            "form",
+            r"_Unstarted\.start has not started inner \(Average\): let it begin with super\(\)\.start",
+        ),
         "returns_nothing": ("form", r"gives a NoneType: return Strategy"),
     },
     "topologies": {

@@ -12,7 +12,7 @@ import yaml
 from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, words
 from commeff.experiments.config.signature import parameters
-from commeff.experiments.grid.plan.files import CHARACTERS, KEYS, Bounded, TooLargeError
+from commeff.experiments.run.reading import CHARACTERS, KEYS, Bounded, TooLargeError
 from tests.experiments.cli.test_bad_inputs import BAD, make
 from tests.owned import run
 

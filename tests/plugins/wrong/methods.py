@@ -3,10 +3,10 @@
 import torch
 
 from commeff import Local, Strategy, Transform
-from commeff.compressors import DenseMessage
+from commeff.compressors import Compressor, DenseMessage
 from commeff.core import Traits
 from commeff.core.local import OptimizerFactory
-from commeff.transforms import Average
+from commeff.transforms import Average, as_encoder
 
 
 class _Scales(Transform):
@@ -132,3 +132,60 @@ class _Keeps(Transform):
 def says_that_its_memory_is_common(optimizer: OptimizerFactory) -> Strategy:
     """Each worker remembers what it had before the mean, and says that all remember the same."""
     return Strategy(Local(optimizer), parameters=_Keeps())
+
+
+class _Velocities(Transform):
+    shared = ("velocity",)
+
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.velocity = torch.zeros_like(v)
+
+    def __call__(self, vectors, communicator):
+        self.velocity = 0.9 * self.velocity + vectors
+        return communicator.average(DenseMessage.of(self.velocity))
+
+
+def shares_what_each_worker_has(optimizer: OptimizerFactory) -> Strategy:
+    """A velocity of each worker, said to be equal on every process."""
+    return Strategy(Local(optimizer), gradients=_Velocities())
+
+
+class _FeedsBack(Transform):
+    rows = ("error",)
+
+    def __init__(self, compressor):
+        self.inner = as_encoder(compressor)
+
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.error = torch.zeros_like(v)
+
+    def __call__(self, vectors, communicator):
+        message = self.inner.encode(vectors + self.error, communicator, "up")
+        self.error = vectors + self.error - message.decode()
+        return communicator.average(message)
+
+
+def feeds_large_errors_back(optimizer: OptimizerFactory, compressor: Compressor) -> Strategy:
+    """Error feedback of a compressor as it is, also where its error is larger than what it compresses."""
+    return Strategy(Local(optimizer), gradients=_FeedsBack(compressor))
+
+
+class _Unstarted(Transform):
+    rows = ("last",)
+
+    def __init__(self):
+        self.inner = Average()
+
+    def start(self, v, layout, communicator):
+        self.last = v.clone()
+
+    def __call__(self, vectors, communicator):
+        self.last = self.inner(vectors, communicator)
+        return self.last.clone()
+
+
+def forgets_to_start_its_parts(optimizer: OptimizerFactory) -> Strategy:
+    """A start that is its own alone."""
+    return Strategy(Local(optimizer), gradients=_Unstarted())
