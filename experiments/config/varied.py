@@ -16,7 +16,6 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import PART, TARGET, WIRES, takes
 from commeff.experiments.config.signature import parameters
-from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.tasks.laws import WORKERS, TaskCase
 from commeff.laws.problem import MethodCase, require_start
 from commeff.topologies.laws import SIZES, TopologyCase
@@ -64,7 +63,7 @@ def _changes(choice: Choice) -> Iterator[str]:
             yield from (f"{name}={other}" for other in OTHERS.get(name, ()) if name != "compressor")  # the laws try two
         elif name in hints:
             values = other_values(hints[name].annotation, value)
-            yield from (f"{choice.group}.{name}={text(other)}" for other in values)
+            yield from (f"{choice.group}.{name}={other}" for other in values)
 
 
 def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Iterator[Any]:
