@@ -10,8 +10,9 @@ Three methods as three fillings of the sandwich; `methods` holds the whole catal
 `Strategy` and the kinds of its parts (`Transform`, `LocalStep`, `Encoder`) are in `commeff.core`, the parts themselves
 in `commeff.transforms`, messages in `commeff.compressors`, graphs in `commeff.topologies`. `train` runs a strategy on a
 task, `DistributedOptimizer` puts a method into your own loop, `average_hook` an encoder under DDP, `profile` says what
-a strategy sends. `run`, `grid` and `load` are the command line from Python: results as pandas DataFrames. Names are
-imported when they are first used, so that `import commeff` costs nothing.
+a strategy sends. `run`, `grid` and `load` are the command line from Python: results as pandas DataFrames;
+`simulate` is a run of a model and data of your own. Names are imported when they are first used, so that `import
+commeff` costs nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from commeff.communicator import Communicator
     from commeff.compressors import Layout
     from commeff.core import Encoder, Local, LocalStep, Strategy, Transform, scheduled
-    from commeff.experiments.python import grid, load, run
+    from commeff.experiments.python import grid, load, run, simulate
     from commeff.profiling.profile import profile
     from commeff.training.settings import RunSettings
     from commeff.training.trainer import train
@@ -60,6 +61,7 @@ _HOMES = {
     "profile": "commeff.profiling",
     "run": "commeff.experiments.python",
     "scheduled": "commeff.core",
+    "simulate": "commeff.experiments.python",
     "train": "commeff.training.trainer",
 }
 
@@ -87,6 +89,7 @@ __all__ = [
     "profile",
     "run",
     "scheduled",
+    "simulate",
     "topologies",
     "train",
 ]

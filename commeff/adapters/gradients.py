@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,8 @@ class Gradients:
         Whether they are those of a loss that was scaled, and may not be finite.
     before : callable
         Called before anything is sent.
+    unused : bool
+        Whether a loss need not depend on every parameter: without a gradient, its gradient is zero.
 
     Attributes
     ----------
@@ -47,14 +50,20 @@ class Gradients:
     """
 
     def __init__(
-        self, holding: Holding, strategy: Strategy, early: bool, scaled: bool, before: Callable[[], None]
+        self,
+        holding: Holding,
+        strategy: Strategy,
+        early: bool,
+        scaled: bool,
+        before: Callable[[], None],
+        unused: bool,
     ) -> None:
         self._row, self._communicator, self._strategy = holding.dealt.row, holding.communicator, strategy
-        self._scaled, self._before = scaled, before
-        single = holding.once and strategy.accumulate == 1
-        awaited = self._row.awaited(overlap.awaited(strategy)) if single else ()
+        self._scaled, self._before, self._unused = scaled, before, unused
+        self._parameters = holding.parameters
+        awaited = self._row.awaited(overlap.awaited(strategy)) if holding.once else ()
         # Of what a method averages, or ranks of a worker share, a change by hand is noticed, sent early or not.
-        self._guarded = single and early and (not is_rowwise(strategy.gradients) or bool(holding.inner))
+        self._guarded = holding.once and early and (not is_rowwise(strategy.gradients) or bool(holding.inner))
         spans = awaited or ([(0, holding.computed.d)] if self._guarded else ())
         self._arrivals = Arrivals([holding.parameters], holding.computed, spans)
         self._may_leave = bool(awaited)
@@ -77,6 +86,20 @@ class Gradients:
             self._arrivals.listen(self._arrived)
         else:
             self._arrivals.listen(self._kept if self._guarded else None, once=False)
+
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """What comes is not final: another pass will add to it, and nothing is sent."""
+        if self.taken:
+            raise RuntimeError(
+                "no_sync must be around all passes of a step but the last, got it after that one, or where ranks share "
+                "gradients (zero=2 or more), which each pass reduces"
+            )
+        self._arrivals.listen(None)
+        try:
+            yield
+        finally:
+            self._listen()
 
     def forget(self, set_to_none: bool) -> None:
         """Drop them all, or make them zero; communication that needs none sets out."""
@@ -103,11 +126,16 @@ class Gradients:
 
     def check(self, writes: int) -> None:
         """Refuse what is no gradient, or was changed since backward, but for so many writes into gradients."""
-        if missing := self._row.missing():
+        missing = self._row.missing()
+        if missing and self._unused:
+            for name in missing:
+                self._parameters[name].grad = torch.zeros_like(self._parameters[name])
+            return  # these are changes, too
+        if missing:
             raise ValueError(
                 f"every trainable parameter must have a gradient, got none for {some(missing)}: a step would count it "
-                "as zero; use the parameter in the loss, or freeze it with requires_grad_(False) before the optimizer "
-                "is made"
+                "as zero; use the parameter in the loss, freeze it with requires_grad_(False) before the optimizer is "
+                "made, or give find_unused_parameters=True"
             )
         noted = self._guarded and self._arrivals.begun == 1  # a second pass may leave out some of them
         if (self.taken or noted) and self._row.changed(writes):

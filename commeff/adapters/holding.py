@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -129,13 +130,26 @@ class Holding:
         others = buffers | {name: theirs[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
             distinct(others[name]).copy_(distinct(lying_as(others[name], tensor)))
-        if batches is not None:
-            if len(parts) != 1:
-                raise ValueError(
-                    f"calibrate must be left out for a model in {len(parts)} parts: none of them is what takes inputs"
-                )
-            calibrate(parts[0], map(_inputs, batches))
-        self._average(others)
+        self._estimate(parts, others, batches)
+
+    @contextmanager
+    def averaged(self, batches: Iterable[Any] | None = None) -> Iterator[None]:
+        """The model is the average one meanwhile, at every process."""
+        row = self.dealt.row
+        own, buffers = row.parameters.clone(), {name: distinct(buffer).clone() for name, buffer in self.buffers.items()}
+        resharded(self.parts)
+        mean = observe(self.communicator, own).to(own)[None]
+        try:
+            with torch.no_grad():
+                row.load(mean)
+            self._estimate(self.parts, self.buffers, batches)
+            yield
+        finally:
+            resharded(self.parts)
+            with torch.no_grad():
+                row.load(own)
+                for name, buffer in self.buffers.items():
+                    distinct(buffer).copy_(buffers[name])
 
     def _compare(self, theirs: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
         """Refuse a model that cannot become the average one."""
@@ -151,7 +165,16 @@ class Holding:
                 "give copy.deepcopy(model)"
             )
 
-    def _average(self, tensors: Mapping[str, Tensor]) -> None:
+    def _estimate(
+        self, parts: Sequence[nn.Module], tensors: Mapping[str, Tensor], batches: Iterable[Any] | None
+    ) -> None:
+        """Let statistics be those on these batches, if there are any, and average what is no parameter."""
+        if batches is not None:
+            if len(parts) != 1:
+                raise ValueError(
+                    f"calibrate must be left out for a model in {len(parts)} parts: none of them is what takes inputs"
+                )
+            calibrate(parts[0], map(_inputs, batches))
         for buffer in map(distinct, tensors.values()):
             if buffer.is_floating_point():
                 buffer.copy_(observe(self.communicator, buffer[None]))
@@ -201,6 +224,39 @@ def origin(communicator: Communicator, layout: Layout) -> dict[str, Any]:
     }
 
 
+def merged(states: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> dict[str, Any]:
+    """The first of all workers' states with the means of their parameters and buffers, as one of this process.
+
+    Parameters
+    ----------
+    states : sequence of dict
+        Of as many workers as there were, in their order.
+    here : dict
+        The `origin` of this process's.
+    """
+    saved = [state.get("worker", [None, None]) for state in states]
+    if saved != [[worker, len(states)] for worker in range(len(states))]:
+        raise ValueError(
+            f"states must be those of all workers, in their order, got of worker and number {saved}: save at every "
+            "rank, into a file of its own, and give them all"
+        )
+    first = states[0]
+    buffers = {name: _mean([state["buffers"][name] for state in states]) for name in first["buffers"]}
+    parameters = _mean([state["parameters"] for state in states])
+    return {**first, "worker": here["worker"], "parameters": parameters, "buffers": buffers}
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """In float64, then as they are; of what is no floating-point number, the first."""
+    first = tensors[0]
+    if not first.is_floating_point():
+        return first
+    total = first.double()
+    for tensor in tensors[1:]:
+        total = total + tensor.double()
+    return (total / len(tensors)).to(first)
+
+
 def compare(
     state: Mapping[str, Any], here: Mapping[str, Any], parameters: Tensor, buffers: Mapping[str, Tensor]
 ) -> None:
@@ -224,7 +280,8 @@ def compare(
     if (mine, n) != (its, saved):
         raise ValueError(
             f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
-            "parameters and memories of its own; save at every rank, into a file of its own"
+            "parameters and memories of its own; save at every rank, into a file of its own, and where their number "
+            "changes, give load_state_dict a list of all"
         )
     same = state.get("layout", here["layout"]) == here["layout"] and state["buffers"].keys() == buffers.keys()
     if not same or state["parameters"].shape != parameters.shape:

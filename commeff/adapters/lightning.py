@@ -56,11 +56,6 @@ def unwrapped(
         def load_optimizer_state_dict(self, checkpoint: Any) -> None:
             """This worker's own."""
             for optimizer, state in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
-                if len(state["workers"]) != self.world_size:
-                    raise ValueError(
-                        f"the checkpoint must be of {self.world_size} workers, got {len(state['workers'])}: each has a "
-                        "memory of its own; start as many processes"
-                    )
-                optimizer.load_state_dict(state["workers"][self.global_rank])
+                optimizer.load_state_dict(state["workers"])
 
     return Unwrapped(process_group_backend=backend, start_method=start_method)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -12,17 +13,19 @@ from torch.optim import Optimizer
 
 from commeff.adapters.gradients import Gradients, looked
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
-from commeff.adapters.holding import Holding, Models, compare, distinct, origin
+from commeff.adapters.holding import Holding, Models, compare, distinct, merged, origin
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overlap, presence
+from commeff.core.addresses import Address
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
+from commeff.core.saving import Fresh
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
 from commeff.sharding.pieces import fitted
 from commeff.sharding.precision import LossScale
 from commeff.sharding.precision import precision as named_precision
-from commeff.transforms import BUCKET_MB, bucketed, clipped
+from commeff.transforms import BUCKET_MB, Clipped, bucketed, clipped
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
 
@@ -45,14 +48,16 @@ class DistributedOptimizer(Optimizer):
 
     Where a method averages gradients, they are sent while backward still runs, from the second step on: the first one
     shows whether they are final then. They are not where a GradScaler divides them, or backward comes several times
-    before a step; they are all sent at the step then. To clip the average give `clip`; gradients changed by hand
-    between backward and step are refused, as their average would be another one, unless bucket_mb=0 says that they are
-    yours until the step. Where gradients stay with their worker, and that is one process, they are yours anyway.
+    before a step, unless all of these but the last are within `no_sync()`; they are all sent at the step then. To clip
+    the average give `clip`; gradients changed by hand between backward and step are refused, as their average would be
+    another one, unless bucket_mb=0 says that they are yours until the step. Where gradients stay with their worker, and
+    that is one process, they are yours anyway.
 
     All models begin as that of rank 0, buffers and frozen parameters too. From there on a worker's parameters are its
     own, wherever the method lets them differ: evaluate `average_into(another model)`. A method over several minibatches
-    a step (`strategy.accumulate`) wants as many backward passes, each of its loss divided by their number; nothing is
-    sent before the step then.
+    a step (`strategy.accumulate`) wants as many backward passes, each of its loss divided by their number.
+
+    Without a process group, in a script that nothing has started several times, the process is the only worker.
 
     Parameters
     ----------
@@ -92,6 +97,9 @@ class DistributedOptimizer(Optimizer):
         The largest norm of a gradient: of the average where the method averages gradients, else of the worker's own.
     collective : str
         How averages travel, as in `Communicator`.
+    find_unused_parameters : bool
+        Whether parameters that a step's loss does not depend on have a gradient of zero, as in DDP; they are refused
+        otherwise.
 
     Attributes
     ----------
@@ -110,8 +118,8 @@ class DistributedOptimizer(Optimizer):
     Raises
     ------
     ValueError
-        There is no process group, something else keeps workers equal (DDP, or FSDP over their axis), or the strategy
-        does not fit the model, a split one, or the number of processes.
+        There is no process group where several processes were started, something else keeps workers equal (DDP, or FSDP
+        over their axis), or the strategy does not fit the model, a split one, or the number of processes.
     """
 
     _step_supports_amp_scaling = True  # a GradScaler always calls the step, which must be one of all workers
@@ -133,6 +141,7 @@ class DistributedOptimizer(Optimizer):
         bucket_mb: float = BUCKET_MB,
         clip: float | None = None,
         collective: str = "auto",
+        find_unused_parameters: bool = False,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise TypeError(
@@ -172,7 +181,9 @@ class DistributedOptimizer(Optimizer):
         strategy.start(own, layout, self.communicator)
         super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
         self._complete, self._options = True, strategy.local.options
-        self._gradients = Gradients(holding, strategy, bucket_mb > 0, scaled, self._take_options)
+        self._gradients = Gradients(
+            holding, strategy, bucket_mb > 0, scaled, self._take_options, find_unused_parameters
+        )
         self._weights, self._scaled = Weights(holding, strategy), False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -218,6 +229,22 @@ class DistributedOptimizer(Optimizer):
         """Forget all gradients, or make them zero; communication that needs none sets out."""
         self._gradients.forget(set_to_none)
 
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Around every backward pass of a step but the last, as in DDP: what the last one completes is sent meanwhile.
+
+            for i, batch in enumerate(batches):
+                with optimizer.no_sync() if i < len(batches) - 1 else nullcontext():
+                    (loss_of(batch) / len(batches)).backward()
+            optimizer.step()
+        """
+        return self._gradients.accumulating()
+
+    @property
+    def gradient_norm(self) -> Tensor | None:
+        """Of the last step, a number: the norm that `clip` bounded, before it did; None where nothing was clipped."""
+        transform = self.strategy.gradients
+        return transform.norm[0, 0] if isinstance(transform, Clipped) and transform.norm is not None else None
+
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss to go backward from: in fp16 many times as large, so that small gradients do not vanish."""
         self._scaled = True
@@ -226,7 +253,7 @@ class DistributedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One model update of all workers; every process calls it. Returns what the closure does.
 
-        Every trainable parameter must have a gradient.
+        Every trainable parameter must have a gradient, unless find_unused_parameters was given.
         """
         with torch.enable_grad():
             loss = None if closure is None else closure()
@@ -290,6 +317,29 @@ class DistributedOptimizer(Optimizer):
         self._holding.average_into(model, calibrate)
         return model
 
+    @contextmanager
+    def averaged(self, calibrate: Iterable[Any] | None = None) -> Iterator[None]:
+        """The model that is trained is the average one meanwhile, to be evaluated, and then again this worker's own.
+
+            with optimizer.averaged():
+                evaluate(model)
+
+        No second model is needed, so one that FSDP2 has split is evaluated as it lies; a copy of what this process
+        updates is kept. Every process enters and leaves it. Not between backward and step.
+
+        Parameters
+        ----------
+        calibrate : iterable of Tensor or (Tensor, ...), optional
+            As in `average_into`.
+        """
+        if self._gradients.sent:
+            raise RuntimeError("averaged must not come between backward and step, where gradients have been sent")
+        try:
+            with self._holding.averaged(calibrate):
+                yield
+        finally:
+            self._weights.restored()
+
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
         self._take_options()
@@ -305,11 +355,24 @@ class DistributedOptimizer(Optimizer):
             | ({} if self._scale is None else {"scale": self._scale.state_dict()})
         )
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it."""
-        compare(state, origin(self.communicator, self._layout), self._row.parameters, self._holding.buffers)
-        self.strategy.load_state_dict(state["strategy"])
-        self._row.load(state["parameters"])
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it.
+
+        Given those of all workers, in their order, each takes its own. If there were more or fewer workers, all begin
+        at the mean of their parameters and buffers, and what the method and its optimizer remember begins anew, as
+        `commeff.train` has it; schedules and the clock go on.
+        """
+        here, worker = origin(self.communicator, self._layout), self.communicator.workers[0]
+        states = [state] if isinstance(state, Mapping) else [*state]
+        anew = not isinstance(state, Mapping) and len(states) != self.communicator.n
+        state = merged(states, here) if anew else states[0 if len(states) == 1 else worker]
+        compare(state, here, self._row.parameters, self._holding.buffers)
+        self._row.load(state["parameters"].to(self._row.parameters))
+        if anew:
+            self.strategy.start(self._row.parameters, self._layout, self.communicator)
+            self.strategy.exchange(Address.of(self._layout.d), Fresh(state["strategy"]))
+        else:
+            self.strategy.load_state_dict(state["strategy"])
         if self._scale is not None:
             self._scale.load_state_dict(state["scale"])
         for name, buffer in self._holding.buffers.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,10 @@ def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trai
         def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
             if checkpoint is not None:
                 read = partial(torch.load, map_location="cpu", weights_only=True)
-                self.optimizer.load_state_dict(read(_own_file(checkpoint, self.args.process_index)))
+                files = [*takewhile(Path.is_file, (_own_file(checkpoint, rank) for rank in count()))]
+                same = len(files) == self.args.world_size
+                rank = self.args.process_index
+                self.optimizer.load_state_dict(read(files[rank]) if same else [*map(read, files)])
                 self.lr_scheduler.load_state_dict(read(Path(checkpoint) / "scheduler.pt"))
 
     return MethodTrainer

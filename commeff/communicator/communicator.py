@@ -16,7 +16,7 @@ from commeff.communicator.collectives import collective as named
 from commeff.communicator.context import Context
 from commeff.communicator.ledger import Ledger
 from commeff.communicator.mixing import MixPlan, Neighbours, Plans, remembered
-from commeff.communicator.wire.transport import Transport
+from commeff.communicator.wire.transport import Transport, started_alone
 from commeff.compressors import DenseMessage, Message, WorkerRandom
 from commeff.compressors.places import Places
 from commeff.topologies import MixingMatrix
@@ -119,8 +119,9 @@ class Communicator:
         transport: Transport | None = None,
     ) -> None:
         if transport is None:
-            several = (group is not None or workers is None) if distributed is None else distributed
-            transport = Transport(group, alone=not several)
+            if distributed is None:
+                distributed = group is not None or (workers is None and not started_alone())
+            transport = Transport(group, alone=not distributed)
         n = transport.size if workers is None else workers
         require.at_least(1, workers=n)
         if transport.size > n:

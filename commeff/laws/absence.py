@@ -16,6 +16,7 @@ from commeff.core.presence import absence_faults
 from commeff.core.returning import RowReader, exchange_common
 from commeff.core.strategy import Strategy
 from commeff.laws.engines import rehearse
+from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, falling, slope, start
 
 PRESENT = ("1111", "1011", "1001", "0000", "0111", "1111", "1101")  # who is there, step by step
@@ -41,9 +42,12 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
         found = rehearse(processes, WORKERS, lambda communicator: _drive(case, communicator))
         difference = float((torch.cat([rows for rows, _ in found], 1) - whole).abs().max())
         assert difference <= 1e-12, (
-            f"{case.name}: with absent workers it differs by {difference:.1e} on {processes} processes: a process may "
-            "host nobody who is there, and what is a mean over all workers has to be multiplied by communicator.n / "
-            "communicator.context.n"
+            f"{case.name}: with absent workers it differs by {difference:.1e} on {processes} processes: "
+            + (
+                order_of_sums(case, difference)
+                or "a process may host nobody who is there, and what is a mean over all workers has to be multiplied "
+                "by communicator.n / communicator.context.n"
+            )
         )
         assert all(bills == bill for _, bills in found), f"{case.name}: absent workers are billed on some processes"
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.core.properties import scope_of
 from commeff.core.state import Stateful
+from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, plain_run, run, slope, start
 from commeff.transforms import blocked
 
@@ -120,8 +121,11 @@ def works_in_blocks(case: MethodCase) -> None:
         if set(scopes) <= allowed:
             difference = float((run(strategy)[0] - whole).abs().max())
             assert difference <= 1e-12, (
-                f"{case.name}: in blocks cut at {cuts} the trajectory differs by {difference:.1e}: it needs more of "
-                "the vector, say Traits(scope='tensor') or 'whole'"
+                f"{case.name}: in blocks cut at {cuts} the trajectory differs by {difference:.1e}: "
+                + (
+                    order_of_sums(case, difference)
+                    or "it needs more of the vector, say Traits(scope='tensor') or 'whole'"
+                )
             )
             continue
         try:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.communicator.wire.transport import Arrived, Transport
+from commeff.laws.order import order_of_sums
 from commeff.laws.problem import WORKERS, MethodCase, plain_run, run
 
 PATIENCE = 10.0  # seconds after which a message that has not come will never come
@@ -121,7 +122,7 @@ def is_the_same_on_every_engine(case: MethodCase) -> None:
         wrong = [step for step, size in enumerate(difference.tolist()) if not size <= 1e-12]
         assert not wrong, (
             f"{hosts} the trajectory differs from that of one process, from step {wrong[0]} on, by "
-            f"{float(difference.max()):.1e}: {advice}"
+            f"{float(difference.max()):.1e}: {order_of_sums(case, float(difference.max())) or advice}"
         )
         bills = [rows == communicator.ledger.rows for _, rows in outcomes]
         assert all(bills), f"{hosts} the ledger's bill is another than on one process: {advice}"

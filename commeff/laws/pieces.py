@@ -12,6 +12,7 @@ from commeff.compressors import Layout
 from commeff.compressors.laws.pieces import Thread, on_threads
 from commeff.compressors.layout import Peers
 from commeff.core.strategy import Strategy
+from commeff.laws.order import order_of_sums
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
 from commeff.sharding import Axis, Shard
 from commeff.sharding.layout import ShardedLayout
@@ -47,7 +48,11 @@ def acts_on_pieces(case: MethodCase) -> None:
         difference = float((trajectory - expected[..., places]).abs().max())
         assert difference <= 1e-12, (
             f"{case.name}: over {TENSOR} tensor and {SHARD} shard ranks, each with a piece of the rows, the trajectory "
-            f"differs by {difference:.1e}: what needs more of a row than coordinates says so, by Traits(scope='whole')"
+            f"differs by {difference:.1e}: "
+            + (
+                order_of_sums(case, difference)
+                or "what needs more of a row than coordinates says so, by Traits(scope='whole')"
+            )
         )
         copied = ~seen[0, 0, places].isnan()
         assert torch.equal(trajectory[..., copied], seen[..., places[copied]]), (

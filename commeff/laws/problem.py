@@ -16,6 +16,7 @@ from commeff import topologies
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, Layout, Natural, RandomK, ScaledSign, TopK
 from commeff.core import overlap
+from commeff.core.factories import OptimizerFactory
 from commeff.core.strategy import Component, Stateful, Strategy
 from commeff.topologies import Topology
 
@@ -71,6 +72,8 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
         hint = hints.get(name)
         if name == "optimizer":
             axes[name] = [MOMENTUM]
+        elif hint == OptimizerFactory and parameter.default is parameter.empty:
+            axes[name] = [PLAIN]
         elif hint is Compressor:
             axes[name] = list(compressors)
         elif hint is Topology:
@@ -92,20 +95,20 @@ def _cases(method: Method, compressors: Sequence[Compressor]) -> Iterator[Method
         words = [
             v if isinstance(v, str) else type(v).__name__
             for k, v in arguments.items()
-            if k != "optimizer" and not isinstance(v, (int, float, OfWorkers))
+            if not isinstance(v, (int, float, OfWorkers, partial))
         ]
         case = MethodCase(f"{method.__name__}({', '.join(words)})", partial(_build, method, arguments))
         try:
-            _require_start(case)
+            require_start(case)
         except ValueError:
             if "optimizer" not in arguments:
                 raise
             arguments |= {"optimizer": PLAIN}  # some refuse momentum; what else is wrong is refused again
-            _require_start(case)
+            require_start(case)
         yield case
 
 
-def _require_start(case: MethodCase) -> None:
+def require_start(case: MethodCase) -> None:
     """Refuse what is no strategy, or does not start, with all its parts."""
     strategy: object = case.build(WORKERS)
     assert isinstance(strategy, Strategy), (

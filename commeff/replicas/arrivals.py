@@ -82,7 +82,8 @@ class Arrivals:
         if self._missing[index] < 0:
             raise RuntimeError(
                 f"the gradient of {self._layout.fields[index].name} came a second time, when it may have been sent "
-                "already; to go backward several times before a step, give bucket_mb=0"
+                "already; to go backward several times before a step, do all but the last within optimizer.no_sync(), "
+                "or give bucket_mb=0"
             )
         span = self._span_of[index]
         self._left[span] -= 1

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from commeff.compressors.base import Compressor
 from commeff.compressors.laws.figures import check_constants, check_dtypes, check_error, check_unbiased
-from commeff.compressors.laws.form import cases, check_form
+from commeff.compressors.laws.form import cases, check_form, other_values
 from commeff.compressors.laws.pieces import check_pieces
 from commeff.compressors.laws.problems import LAYOUT, SAMPLES
 from commeff.compressors.laws.purity import (
@@ -54,6 +54,7 @@ __all__ = [
     "check_unbiased",
     "check_wire",
     "concrete",
+    "other_values",
 ]
 
 LAWS: tuple[Callable[[Compressor], None], ...] = (

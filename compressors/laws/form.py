@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, ClassVar, get_origin
+from itertools import chain
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from commeff.compressors.base import Compressor
 from commeff.compressors.laws.problems import LAYOUT, noise, require, streams
@@ -39,16 +43,10 @@ def check_form(kind: type[Compressor]) -> None:
 
 
 def _samples(kind: type[Compressor]) -> list[Compressor]:
-    """The samples of a dataclass; AssertionError that says what to write where there are none."""
+    """The samples of a dataclass, its own or with each field changed once."""
     name = kind.__name__
-    needed = [f.name for f in _fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
-    if needed and kind.samples.__func__ is Compressor.samples.__func__:  # type: ignore[attr-defined]
-        example = ", ".join(f"{field}=..." for field in needed)
-        raise AssertionError(
-            f"{name} needs {', '.join(needed)}, and the laws know no value: give defaults, or write "
-            f"`@classmethod def samples(cls): return [cls({example})]`"
-        )
-    samples: list[Any] = list(kind.samples())
+    own = kind.samples.__func__ is not Compressor.samples.__func__  # type: ignore[attr-defined]
+    samples: list[Any] = list(kind.samples()) if own else list(_varied(kind))
     strangers = [sample for sample in samples if not isinstance(sample, kind)]
     require(bool(samples) and not strangers, f"{name}.samples() gives {samples}: return a list of {name} objects")
     for sample in samples:
@@ -64,6 +62,61 @@ def _samples(kind: type[Compressor]) -> list[Compressor]:
             "or a frozen dataclass of your own under Message",
         )
     return samples
+
+
+def _varied(kind: type[Compressor]) -> Iterator[Compressor]:
+    """A compressor with its defaults, and with one field at a time at another value, where it takes that one.
+
+    AssertionError that says what to write where a field has no default, and a type of which no value is known.
+    """
+    hints, axes = _hints(kind), dict[str, list[Any]]()
+    for field in _fields(kind):
+        if field.init:
+            given = field.default_factory() if field.default_factory is not MISSING else field.default
+            values = [] if given is MISSING else [given]
+            axes[field.name] = values + other_values(hints.get(field.name), *values)
+    if needed := [name for name, values in axes.items() if not values]:
+        example = ", ".join(f"{name}=..." for name in needed)
+        raise AssertionError(
+            f"{kind.__name__} needs {', '.join(needed)}, and the laws know no value: give defaults, or write "
+            f"`@classmethod def samples(cls): return [cls({example})]`"
+        )
+    first = {name: values[0] for name, values in axes.items()}
+    yield kind(**first)
+    for name, values in axes.items():
+        for value in values[1:]:
+            with suppress(ValueError):  # out of its range
+                yield kind(**first | {name: value})
+
+
+def other_values(hint: Any, *default: Any) -> list[Any]:
+    """Values of a type other than the default, if there is one: what a setting may be. [] where no value is known.
+
+    >>> other_values(int, 8), other_values(float, 0.2), other_values(bool, False), other_values(tuple, ())
+    ([1, 2], [0.1], [True], [])
+    >>> other_values(Literal["up", "down"], "up"), other_values(int | None, None), other_values(float)
+    (['down'], [1, 2], [0.5])
+    """
+    if get_origin(hint) in (Union, UnionType):
+        return list(chain.from_iterable(other_values(each, *default) for each in get_args(hint)))
+    if get_origin(hint) is Literal:
+        values: list[Any] = [*get_args(hint)]
+    elif hint is float:
+        values = [default[0] / 2 if default and default[0] else 0.5]
+    elif hint is Compressor:
+        from commeff.compressors import Natural, ScaledSign  # which are checked by what is here
+
+        values = [ScaledSign(), Natural()]
+    else:
+        values = [False, True] if hint is bool else [1, 2] if hint is int else []
+    return [value for value in values if value not in default]
+
+
+def _hints(kind: type[Compressor]) -> dict[str, Any]:
+    try:
+        return get_type_hints(kind)
+    except NameError:  # imported for type checkers only
+        return {}
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:

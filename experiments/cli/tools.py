@@ -24,12 +24,21 @@ bench = typer.Typer(
 )
 
 
-def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json: Json = False) -> None:
+def check(
+    plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]", show_default=False)],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
     """Run the laws on a plug-in of your own: every compressor, method, topology and task in FILE, or the one called
     NAME; exit code 1 if a law is broken.
 
+    Each setting is tried at its default and at another value of its type, where that is not refused with a ValueError,
+    and a method with two of each of its parts; a compressor with `samples()` is tried on these. With settings, those
+    alone are tried.
+
     * `commeff check mine.py`
-    * `commeff check mine.py:SignOfMean`
+    * `commeff check mine.py:SignOfMean compressor.keep=48`
+    * `commeff check mine.py:my_method method.period=3 topology=torus optimizer=adamw`
     """
     with refusals():
         from commeff.experiments.config.plugins import choices, file_and_name
@@ -41,7 +50,7 @@ def check(plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]")], as_json
 
         from commeff.experiments.config.check import check_plugin
 
-        verdicts = check_plugin(plugin)
+        verdicts = check_plugin(plugin, settings or [])
     if as_json:
         typer.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from types import FrameType, ModuleType
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.loading import again, load
 from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
 from commeff.experiments.config.registry import locate, split
+from commeff.experiments.config.varied import said_cases, varied_cases, words_of
 from commeff.require import did_you_mean
 
 CODES: dict[str, ModuleType] = {
@@ -29,6 +30,7 @@ CODES: dict[str, ModuleType] = {
     "task": commeff.experiments.tasks.laws,
 }
 Law = Callable[[Any], None]
+Cases = Callable[[list[Any]], list[Any]]
 
 # Laws that may be broken: what follows is said, and is no failure.
 INFORMATION: dict[str, tuple[Law, ...]] = {
@@ -50,19 +52,42 @@ class Verdict:
     sentence: str = ""
 
 
-def check_plugin(plugin: str) -> list[Verdict]:
-    """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME."""
+def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
+    """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME.
+
+    Parameters
+    ----------
+    plugin : FILE, MODULE, FILE:NAME or MODULE:NAME.
+    words : settings, in place of those that are tried where there are none.
+    """
     file, name = file_and_name(plugin)
-    targets = {split(choice.node["_target_"])[1]: choice for choice in choices(file)}
+    plugins = choices(file)
+    targets = {split(choice.node["_target_"])[1]: choice for choice in plugins}
     nearly = unfinished(load(file))
     if name and name not in {*targets, *nearly}:
         raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets)}; it has {', '.join(targets)}")
     names = [name] if name else [*targets, *nearly]
-    verdicts = [verdict for own in names if own in targets for verdict in _verdicts(own, targets[own])]
+    asked = {own: words_of(targets[own], words) for own in names if own in targets}
+    if unused := [word for word in words if not any(word in own for own in asked.values())]:
+        groups = sorted({targets[own].group for own in asked})
+        raise ValueError(f"{unused[0]!r} sets nothing: what is checked is a {' and a '.join(groups)}")
+    verdicts = [
+        verdict
+        for own, said in asked.items()
+        for verdict in _verdicts(own, targets[own], _more(targets[own], said, plugins))
+    ]
     return verdicts + [Verdict(own, nearly[own][0], "form", "broken", nearly[own][1]) for own in names if own in nearly]
 
 
-def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
+def _more(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Cases:
+    """Which cases are tried of a choice, given those of its kind of law."""
+    if words:
+        said = said_cases(choice, words, plugins)
+        return lambda _: said
+    return lambda own: [*own, *varied_cases(choice, plugins)]
+
+
+def _verdicts(name: str, choice: Choice, more: Cases) -> Iterator[Verdict]:
     code, value = CODES[choice.group], locate(choice.node["_target_"])
     file = load(split(choice.node["_target_"])[0]).__file__ or ""
     verdict, cases = partial(Verdict, name, choice.group), list[Any]()
@@ -70,7 +95,7 @@ def _verdicts(name: str, choice: Choice) -> Iterator[Verdict]:
     blamed: dict[str, str] = {}  # of an error in the user's own code: the first law that met it
     try:
         with contained():
-            cases = list(code.cases(value))
+            cases = more(list(code.cases(value)))
         yield verdict("form", "holds")
     except Exception as error:  # whatever the user's own code raises
         yield verdict("form", "broken", describe_error(error, file))
@@ -117,7 +142,7 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
         fresh = again(kind)
     except Exception:  # a file that cannot be executed twice is compared with nothing
         fresh = None
-    twins: Mapping[Any, Any] = dict(zip(cases, fresh.samples(), strict=True)) if fresh and cases else {}
+    twins: Mapping[Any, Any] = {case: _twin(case, fresh) for case in cases} if fresh else {}
 
     def check_history(compressor: commeff.compressors.Compressor) -> None:
         """Does nothing where a file cannot be executed twice."""
@@ -125,6 +150,11 @@ def _history(kind: Any, cases: Sequence[commeff.compressors.Compressor]) -> Law:
             commeff.compressors.laws.check_history(compressor, twins[compressor])
 
     return check_history
+
+
+def _twin(case: Any, fresh: Any) -> Any:
+    """The same settings in another class."""
+    return fresh(**{field.name: getattr(case, field.name) for field in fields(case) if field.init})
 
 
 def describe_error(error: BaseException, file: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import resources
 from inspect import Parameter
@@ -40,7 +40,11 @@ WIRES = {  # parameters of these names follow what they name
     "seed": "${seed}",
     "data_dir": "${data_dir}",
 }
-FIRST = {"Compressor": "compressor=top_k", "Topology": "topology=ring"}  # of a part within a part, by its annotation
+FIRST = {  # of a part within a part, by its annotation
+    "Compressor": "compressor=top_k",
+    "Topology": "topology=ring",
+    "Optimizer": "optimizer=sgd",  # of what makes one
+}
 
 TARGET = "_target_"  # the name of what is built
 PARTIAL = "_partial_"  # it is a call that lacks an argument; an entry of a table that says so stands as it is written
@@ -134,7 +138,7 @@ def signature_node(parameters: Mapping[str, Parameter], target: str, group: str)
     """
     found: dict[str, Any] = {TARGET: target}
     for name, parameter in parameters.items():
-        default, kind = parameter.default, getattr(parameter.annotation, "__name__", "")
+        default, kind = parameter.default, _kind(parameter.annotation)
         if name.startswith("_") or parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
             continue
         if name in WIRES and name != group:
@@ -146,6 +150,16 @@ def signature_node(parameters: Mapping[str, Parameter], target: str, group: str)
         elif default is None or isinstance(default, (int, float, str, bool)):
             found[name] = default
     return found
+
+
+def _kind(hint: Any) -> str:
+    """The name of a class, or of what a callable gives.
+
+    >>> _kind(int), _kind(Callable[[Any], dict]), _kind(list[int])
+    ('int', 'dict', 'list')
+    """
+    gives = get_args(hint)[-1] if get_origin(hint) is Callable else hint
+    return getattr(gives, "__name__", "")
 
 
 def plain(name: str) -> str:

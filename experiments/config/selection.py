@@ -117,7 +117,8 @@ def _value(reference: str, place: tuple[str, ...], tree: Mapping[str, Any], trai
 
 @cache
 def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> Selection:
-    """The parts of a configuration in their places; a part within a part is composed alike.
+    """The parts of a configuration in their places; a part within a part is composed alike. Of what stands beside the
+    name of such a part, another part there keeps what refers to other keys, such as the number of nodes.
 
     Parameters
     ----------
@@ -136,8 +137,10 @@ def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> 
         if not isinstance(value, dict) or PART not in value:
             return copy_tree(value)
         group, default = value[PART].split("=")
-        found = part(group, names.get(place, default), place)
-        return found | {key: other for key, other in value.items() if key in found}
+        name = names.get(place, default)
+        found = part(group, name, place)
+        kept = value if name == default else {key: other for key, other in value.items() if "${" in str(other)}
+        return found | {key: other for key, other in kept.items() if key in found}
 
     method = names.get("method", DEFAULTS["method"])
     suited = DEFAULTS | (added.get(("method", method)) or node("method", method)).get(BESIDE, {}) | names

@@ -3,5 +3,6 @@
 from commeff.experiments.python.grids import grid
 from commeff.experiments.python.results import Runs, TrainedRun, load
 from commeff.experiments.python.runs import run
+from commeff.experiments.python.simulations import simulate
 
-__all__ = ["Runs", "TrainedRun", "grid", "load", "run"]
+__all__ = ["Runs", "TrainedRun", "grid", "load", "run", "simulate"]

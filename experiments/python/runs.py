@@ -68,7 +68,18 @@ def run(
     """
     if not isinstance(settings, Mapping | None):
         raise ConfigError([f"settings must be a dict, got {settings!r:.60}; write commeff.run(task='digits')"])
-    given = {**(settings or {}), **keys}
+    return train_given({**(settings or {}), **keys}, store, folder, plugins, progress)
+
+
+def train_given(
+    given: dict[str, Any],
+    store: str | Path,
+    folder: str | Path | None,
+    plugins: Sequence[str],
+    progress: bool,
+    identity: Mapping[str, Any] | None = None,
+) -> TrainedRun:
+    """`run` of words and objects; with an identity, which says what the objects are, a store names their run too."""
     _check_plain({name: value for name, value in given.items() if name not in OBJECTS})
     objects = {name: given.pop(name) for name in OBJECTS if not isinstance(given.get(name, ""), str)}
     words = [f"{key}={text(value)}" for key, value in given.items()]
@@ -76,7 +87,7 @@ def run(
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     if objects:
-        return _of_objects(objects, words, choices, folder, progress)
+        return _of_objects(objects, words, choices, store, folder, progress, identity)
     if folder is not None:
         raise ValueError("folder must be left out where parts have names: the store names the run; give store=...")
     config = compose(words, choices)
@@ -106,11 +117,13 @@ def _of_objects(
     objects: Mapping[str, Any],
     words: Sequence[str],
     choices: Sequence[Choice],
+    store: str | Path,
     folder: str | Path | None,
     progress: bool,
+    identity: Mapping[str, Any] | None,
 ) -> TrainedRun:
     """A run of a task or a method that is there already; its configuration says of them what can be said."""
-    if folder is None:
+    if folder is None and identity is None:
         raise ValueError("folder must be given for a task or a method that is an object, got none: it has no name")
     within = {part for name in objects for part in (name, *INSIDE[name])}
     unused = [word for word in words if word.partition("=")[0].split(".")[0] in within]
@@ -132,10 +145,13 @@ def _of_objects(
     parts = build(config, task, method)
     config = {name: value for name, value in config.items() if name not in within}
     if task is not None:
-        config["task"] = {"_target_": "commeff.training.task.Task", "given": type(task).__qualname__}
+        given = {"given": type(task).__qualname__} | dict(identity or {})
+        config["task"] = {"_target_": "commeff.training.task.Task", **given}
     if method is not None:
         config["method"] = {"_target_": "commeff.core.Strategy", "given": describe(method)}
-    path = Path(folder)
+    path = Path(store) / run_id(config) if folder is None else Path(folder)
+    if folder is None:
+        check_version(Path(store))
     _check_same(path, config)
     with reporter(config["steps"], path, shown=progress) as report:
         run_one(config, path, report, parts=parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,13 @@ except ImportError:  # its name before torch 2.13
 
 Arrived = dict[int, Tensor]  # peer -> what has come from it
 
+SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # variables of torchrun, srun and mpirun
 SMALL = 2**16  # bytes: less is sent together with others
+
+
+def started_alone() -> bool:
+    """Whether nothing has started this process as one of several, and it is in no group."""
+    return not dist.is_initialized() and all(int(os.environ.get(name) or 1) == 1 for name in SIZES)
 
 
 def processes(group: Any = None) -> int:

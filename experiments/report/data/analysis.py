@@ -120,8 +120,16 @@ class Analysis:
 
     @property
     def unknown(self) -> list[str]:
-        """A line for each name in the configurations that this command does not know, and so builds nothing of."""
-        found = ((record.id, target) for record in self.records for target in targets_in(record.config))
+        """A line for each name in the configurations that this command does not know, and so builds nothing of; but for
+        parts that were objects, which have none.
+        """
+        found = (
+            (record.id, target)
+            for record in self.records
+            for part in record.config.values()
+            if not (isinstance(part, Mapping) and "given" in part)
+            for target in targets_in(part)
+        )
         first = {str(target): (run, target) for run, target in reversed([*found])}
         return [f"{run}: {UnknownPart(target)}" for run, target in first.values() if not known(target)]
 

@@ -155,8 +155,12 @@ def _backward(optimizer: DistributedOptimizer, model: nn.Module, step: int, rank
     return value
 
 
-def test_without_processes_it_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match="start with torchrun"):
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_one_of_several_processes_without_a_group_is_told_what_to_do(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(ValueError, match=r"start with torchrun and call torch\.distributed\.init_process_group"):
         DistributedOptimizer(net(), methods.psgd(SGD))
 
 

@@ -50,7 +50,9 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "NoDataclass": ("form", r"make it @dataclass\(frozen=True\)"),
         "NotFrozen": ("form", r"can be changed: make it @dataclass\(frozen=True\)"),
         "Undecorated": ("form", r"annotates share but is no dataclass"),
-        "HasNoSamples": ("form", r"needs bits.*def samples\(cls\): return \[cls\(bits=\.\.\.\)\]"),
+        "HasNoSamples": ("form", r"needs kept.*def samples\(cls\): return \[cls\(kept=\.\.\.\)\]"),
+        "BreaksBeyondItsDefault": ("error", r"ItsDefault\(kept=1\): .*\(and 1 more of its 3 configurations"),
+        "SumsTogether": ("rows independent", r"moves by \d.*e-1\d\): it sums in another order, as a matrix product"),
         "HoldsAList": ("form", r"its levels is a list.*make it a tuple"),
         "ReturnsATensor": ("form", r"compress returns a Tensor: return a Message"),
     },
@@ -83,6 +85,14 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "says_that_its_memory_is_common": (
             "agrees where it says so",
             r"parameters/last is equal at all workers after step 0, .*leave it out of Traits\(common=\)",
+        ),
+        "makes_much_of_roundings": (
+            "is the same on every engine",
+            r"from step 0 on.*: sums in another order: 1e-15 more",
+        ),
+        "breaks_beyond_its_default": (
+            "leaves its input alone",
+            r"breaks_beyond_its_default\(method\.share=0\.5\): step 0 wrote into the gradient",
         ),
         "needs_a_secret": ("form", r"must have defaults for secret, got none: the laws know values for optimizer"),
         "forgets_to_start_its_parts": (
@@ -267,6 +277,37 @@ def test_a_part_within_a_plug_in_is_chosen_like_a_part(tmp_path: Path) -> None:
     assert config["method"]["up"]["levels"] == 3
     assert config["method"]["down"]["_target_"] == "commeff.compressors.TopK"
     assert build(config).strategy.gradients.up.compressor.levels == 3
+
+
+def test_a_second_optimizer_of_a_plug_in_is_chosen_like_a_second_compressor(tmp_path: Path) -> None:
+    file = tmp_path / "outer.py"
+    file.write_text(
+        "from commeff import Average, Local, Outer, Strategy\n"
+        "from commeff.core.local import OptimizerFactory\n"
+        "def moved(optimizer: OptimizerFactory, outer: OptimizerFactory) -> Strategy:\n"
+        "    return Strategy(Local(optimizer), parameters=Outer(Local(outer), Average()))\n"
+    )
+    tokens = ["task=quadratic", "workers=4", "method=moved", "method.outer=adam", "method.outer.lr=0.5"]
+    strategy = build(compose(tokens, choices(str(file)))).strategy
+    assert strategy.parameters.outer.lr == 0.5
+    assert compose(tokens[:3], choices(str(file)))["method"]["outer"]["_target_"] == "torch.optim.SGD"
+    assert invoke("check", str(file)).exit_code == 0
+
+
+def test_settings_of_check_are_tried_alone() -> None:
+    method, compressor = (
+        f"{PLUGINS}/wrong/{name}" for name in ("methods.py:breaks_beyond_its_default", "compressors.py")
+    )
+    assert invoke("check", method).exit_code == 1
+    assert invoke("check", method, "method.outer=adam", "method.share=1").exit_code == 0
+    told = invoke("check", f"{compressor}:BreaksBeyondItsDefault", "compressor.kept=41")
+    assert "BROKEN error" not in told.stdout
+    for word, reason in (
+        ("method.shre=1", "did you mean method.share"),
+        ("task.hidden=3", "'task.hidden=3' sets nothing"),
+    ):
+        told = invoke("check", method, word)
+        assert (told.exit_code, reason in told.stderr) == (2, True), told.stderr
 
 
 def install(folder: Path, distribution: str, name: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:

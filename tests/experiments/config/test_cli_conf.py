@@ -138,10 +138,18 @@ def test_parts_within_parts_are_chosen_like_parts() -> None:
     assert config["method"]["outer"]["lr"] == 0.5
 
 
-def test_another_part_within_a_part_keeps_those_defaults_that_it_has() -> None:
-    server = compose(["method=fedopt", "method.server=sgd"])["method"]["server"]
-    assert (server["lr"], "betas" in server) == (0.01, False)
+def test_another_part_within_a_part_has_its_own_defaults() -> None:
+    """Nesterov's rate in DiLoCo would be Adam's ruin; how many workers a part is of does not depend on its name."""
+    assert [compose(["method=fedopt", *words])["method"]["server"]["lr"] for words in ([], ["method.server=sgd"])] == [
+        0.01,
+        0.1,
+    ]
     assert compose(["method=fedopt"])["method"]["server"]["betas"] == [0.9, 0.99]
+    assert compose(["method=diloco", "method.outer=adam"])["method"]["outer"] == node("optimizer", "adam")
+    words = ["method=dsgd", "topology=hierarchical", "topology.inner=ring", "workers=8"]
+    assert compose(words)["topology"]["inner"] == {"_target_": "commeff.topologies.ring", "n": 2}
+    words = ["method=one_bit_adam", "compressor.compressor=one_bit"]
+    assert compose(words)["compressor"]["compressor"] == {"_target_": "commeff.compressors.OneBit"}
 
 
 def test_a_method_has_the_parts_that_suit_it_unless_others_are_chosen() -> None:

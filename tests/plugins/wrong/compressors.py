@@ -311,12 +311,45 @@ class Undecorated(_Honest):
 
 @dataclass(frozen=True)
 class HasNoSamples(_Honest):
-    """A parameter without a default, and no samples."""
+    """A parameter without a default of a type whose values nobody knows, and no samples."""
 
-    bits: int
+    kept: tuple
 
     def compress(self, vectors, random):
-        return RandomK(k=self.bits).compress(vectors, random)
+        return RandomK(k=self.kept[0]).compress(vectors, random)
+
+
+@dataclass(frozen=True)
+class BreaksBeyondItsDefault(_Honest):
+    """A delta that holds of the default setting alone."""
+
+    kept: int = 40
+
+    def compress(self, vectors, random):
+        return TopK(k=min(self.kept, vectors.shape[1])).compress(vectors, random)
+
+    def omega(self, d):
+        return None
+
+    def delta(self, d):
+        return min(1.0, 40 / d)
+
+
+@dataclass(frozen=True)
+class SumsTogether(_Honest):
+    """A scale whose sum begins at another column for other numbers of rows, as a matrix product's may."""
+
+    scope = "whole"
+
+    def compress(self, vectors, random):
+        total = vectors.roll(len(vectors), 1).cumsum(1)
+        return Dense().compress(total[:, -1:].expand_as(vectors) if total.numel() else vectors, random)
+
+    def omega(self, d):
+        return None
+
+    def delta(self, d):
+        return None
 
 
 @dataclass(frozen=True)

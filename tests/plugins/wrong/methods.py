@@ -189,3 +189,30 @@ class _Unstarted(Transform):
 def forgets_to_start_its_parts(optimizer: OptimizerFactory) -> Strategy:
     """A start that is its own alone."""
     return Strategy(Local(optimizer), gradients=_Unstarted())
+
+
+class _Cancels(Transform):
+    def __call__(self, vectors, communicator):
+        once = communicator.average(DenseMessage.of(vectors))
+        thrice = communicator.child("thrice").average(DenseMessage.of(3 * vectors + 0.1))
+        return once + 1e6 * (thrice - 0.1 - 3 * once)
+
+
+def makes_much_of_roundings(optimizer: OptimizerFactory) -> Strategy:
+    """Adds what would be 0 if sums were exact, a million times."""
+    return Strategy(Local(optimizer), gradients=_Cancels())
+
+
+class _Shrinks(Transform):
+    def __init__(self, share):
+        self.share = share
+
+    def __call__(self, vectors, communicator):
+        mean = communicator.average(DenseMessage.of(vectors))
+        return mean if self.share == 1 else mean + vectors.mul_(1 - self.share)
+
+
+def breaks_beyond_its_default(optimizer: OptimizerFactory, outer: OptimizerFactory, share: float = 1.0) -> Strategy:
+    """Writes into its input for another share than 1."""
+    assert outer([torch.nn.Parameter(torch.zeros(1))])
+    return Strategy(Local(optimizer), gradients=_Shrinks(share))

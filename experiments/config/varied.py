@@ -1,0 +1,96 @@
+"""The settings with which `commeff check` tries a plug-in: the words of its user, or, beside those that the laws give
+it, each setting and each part changed once. A case is what a run with these words would be made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from commeff.compressors.laws import other_values
+from commeff.experiments.config import build
+from commeff.experiments.config.compose import compose
+from commeff.experiments.config.method_words import strategy
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import PART, TARGET, WIRES, takes
+from commeff.experiments.config.signature import parameters
+from commeff.experiments.tasks.laws import WORKERS, TaskCase
+from commeff.laws.problem import MethodCase, require_start
+from commeff.topologies.laws import SIZES, TopologyCase
+
+OTHERS = {"optimizer": ("adam",), "topology": ("complete", "one_peer_exponential"), "compressor": ("natural",)}
+USED_BY = {"compressor": ["method=mem_sgd"], "topology": ["method=dsgd"]}  # a method that takes one
+SUITED = ("compressor=natural", "topology=lazy")  # to methods that refuse the first choices
+
+
+def words_of(choice: Choice, words: Sequence[str]) -> list[str]:
+    """Those that are settings of a choice: of its group, and to a method all, once one of them is."""
+    own = [word for word in words if word.partition("=")[0].split(".")[0] == choice.group]
+    return [*words] if own and choice.group == "method" else own
+
+
+def said_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:
+    """A choice as these words of the command line make it; ValueError where they do not fit."""
+    found = list(_cases(choice, words, plugins))
+    if choice.group == "method":
+        require_start(found[0])
+    return found
+
+
+def varied_cases(choice: Choice, plugins: Sequence[Choice]) -> Iterator[Any]:
+    """A method or a topology with one setting, or one part, other than its default; none where that is refused."""
+    if choice.group not in ("method", "topology"):
+        return  # compressors have samples, and a task may read data
+    suited = [word for word in SUITED if word.partition("=")[0] in takes(choice.node)]
+    for change in _changes(choice):
+        for words in ([change], [*suited, change]):
+            try:
+                found = said_cases(choice, words, plugins)
+            except ValueError:
+                continue
+            yield from found
+            break
+
+
+def _changes(choice: Choice) -> Iterator[str]:
+    hints = parameters(locate(choice.node[TARGET]))
+    for name, value in choice.node.items():
+        if isinstance(value, dict) and PART in value:
+            yield from (f"{choice.group}.{name}={other}" for other in OTHERS[value[PART].partition("=")[0]])
+        elif value == WIRES.get(name):
+            yield from (f"{name}={other}" for other in OTHERS.get(name, ()) if name != "compressor")  # the laws try two
+        elif name in hints:
+            values = other_values(hints[name].annotation, value)
+            yield from (f"{choice.group}.{name}={other}" for other in values)
+
+
+def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Iterator[Any]:
+    group, name = choice.group, choice.name
+    tokens = [*USED_BY.get(group, ()), f"{group}={name}", *words]
+    label = f"{name}({', '.join(words)})"
+
+    def config(workers: int) -> dict[str, Any]:
+        return compose([*tokens, f"workers={workers}"], plugins, settled=False)
+
+    if group == "method":
+        alone = [word for word in tokens if not word.startswith("topology")]  # one worker is no torus
+        yield MethodCase(label, lambda n: strategy([*(tokens if n > 1 else alone), "bucket_mb=0"], n, plugins)[0])
+    elif group == "topology":
+        refused = None
+        accepted = []
+        for n in SIZES:
+            try:
+                build.topology(config(n))
+            except ValueError as error:
+                refused = error
+            else:
+                accepted.append(TopologyCase(f"{label[:-1]}, n={n})", partial(build.topology, config(n)), n))
+        if refused and not accepted:
+            raise refused
+        yield from accepted
+    elif group == "task":
+        yield TaskCase(label, partial(build.part, config(WORKERS) | {"seed": 3}, "task"))
+    else:
+        yield build.part(config(WORKERS), "compressor")
