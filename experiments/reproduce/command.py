@@ -151,6 +151,7 @@ def dry_run(arguments: Arguments) -> list[str]:
 
 def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
+    from commeff.experiments.grid.plan.cells import rates
     from commeff.experiments.reproduce.runs import unpack
 
     table, plan = arguments.content, _begin(arguments)
@@ -165,7 +166,7 @@ def _planned(arguments: Arguments) -> list[str]:
             grids.check(stage.request)
         cells = [grids.prepare(stage.request)[1] for stage in stages]
         every = [cell for stage in cells for cell in stage]
-        costs = [grids.cost(own, every, arguments.limits.jobs) for own in cells]
+        costs = [grids.cost(own, rates(every), arguments.limits.jobs) for own in cells]
         if table.tune is not None and len(costs) > 1:
             costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
     return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]

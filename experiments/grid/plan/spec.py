@@ -58,6 +58,17 @@ class Grid:
     target: dict[str, float] | None
     baseline: Settings | None
     clusters: list[dict[str, Any]] | None = None
+    lists: tuple[str, ...] = ()  # keys of the base whose value is a list
+
+    def unswept(self, faults: Sequence[str]) -> list[str]:
+        """A line for each list of the base that is no value of its key: its author may have meant to sweep it."""
+        words = {key: (f"{key} must be", f"no {key} ") for key in self.lists}
+        refused = [key for key, own in words.items() if any(word in fault for fault in faults for word in own)]
+        where = {"seed": "write seeds: [0, 1, 2] beside base"}
+        return [
+            f"base.{key} is a list, and lists of base are not swept: {where.get(key, 'give it to the entries of grid')}"
+            for key in refused
+        ]
 
 
 def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CELLS) -> Grid:
@@ -76,6 +87,7 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     raw = read_mapping(path, "grid file", KEYS)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
     base = _base(raw.get("base"), overrides, faults)
+    base_node = raw["base"] if isinstance(raw.get("base"), dict) else {}
     products = [_product(i, item, base, overrides, faults) for i, item in _items(raw, "grid", faults)]
     if not products:
         faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
@@ -95,6 +107,7 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
         _target(raw.get("target"), faults),
         _baseline(raw.get("baseline"), remaining, faults),
         _clusters(raw, path.parent, faults),
+        tuple(key for key, value in base_node.items() if isinstance(value, list)),
     )
     if faults:
         raise ConfigError(faults)

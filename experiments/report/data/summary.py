@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from commeff.experiments.config.settings import data_skew
 from commeff.experiments.report.data.analysis import Analysis, allowance
 from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
 from commeff.experiments.report.data.rows import TableRow, nameable
@@ -74,8 +75,8 @@ def _workers(run: RecordedRun) -> str | None:
 
 
 def _data(run: RecordedRun) -> str | None:
-    partition, alpha = run.setting("task.partition"), run.setting("task.alpha")
-    return partition and (f"{partition}, alpha {alpha}" if partition == "dirichlet" else partition)
+    skew = data_skew(run.record.config)
+    return f"differ from worker to worker: {skew}" if skew else run.setting("task.partition")
 
 
 def _environment(run: RecordedRun, key: str) -> str | None:
