@@ -21,6 +21,7 @@ from commeff.experiments.report.data.records import (
 from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,
+    LOSSES,
     HalfDense,
     TableRow,
     Target,
@@ -32,6 +33,7 @@ from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.report.data.variants import (
     RecordedRun,
     Variant,
+    by_logarithm,
     chooser,
     count_states,
     edge_warnings,
@@ -157,7 +159,7 @@ def analyse(
     by_id |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in by_id}
     by_id = {name: drawable(record) for name, record in by_id.items()}
     chosen = _metric(plan, metric, list(by_id.values()))
-    variants = group(plan, by_id, chosen)
+    variants = by_logarithm(group(plan, by_id, chosen), {chosen, *LOSSES})
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
     champions, goals = {}, {}
     for task in dict.fromkeys(variant.task for variant in variants):

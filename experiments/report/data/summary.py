@@ -11,7 +11,15 @@ from typing import Any
 
 from commeff.experiments.config.settings import data_skew
 from commeff.experiments.report.data.analysis import Analysis, allowance
-from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
+from commeff.experiments.report.data.quantities import (
+    TIMES,
+    between,
+    decimals,
+    fixed,
+    half_width,
+    quantity,
+    significant,
+)
 from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
 from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
@@ -205,10 +213,10 @@ def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     ties = [other for other in close if other is not row and other.saving == row.saving]
     sends = f"{_with(row.variant.name, ties)} send" if ties else f"{row.variant.name} sends"
     near = "one point" if higher_is_better(analysis.metric) else "1 %"
-    differences = [other.difference for other in good]
+    differences, kind = [other.difference for other in good], "ratio" if row.difference.log else "difference"
     return (
         f"Fewest bytes with a mean within {near} of {row.baseline.name}: {sends} "
-        f"{significant(row.saving)}{TIMES} less on the wire, {f'{row.variant.name} ' * bool(ties)}at a difference of "
+        f"{significant(row.saving)}{TIMES} less on the wire, {f'{row.variant.name} ' * bool(ties)}at a {kind} of "
         f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
     )
 
@@ -221,7 +229,7 @@ def _caveat(row: TableRow, analysis: Analysis, near: str) -> str:
     seeds, caveats = _seeds([difference]), []
     if not difference.tells:
         caveats.append("do not separate the two" if difference.n > 1 else "does not separate the two")
-    if abs(difference.mean) + (difference.half or 0.0) > allowance(base.mean, analysis.metric):
+    if abs(difference.shift) + (difference.half or 0.0) > _allowed(difference, base, analysis):
         caveats.append(f"leave room for more than {near}")
     return f"; {seeds} {' and '.join(caveats)}" if caveats else ""
 
@@ -242,7 +250,12 @@ def _within(row: TableRow, analysis: Analysis) -> bool:
     if base is None or row.difference is None:
         return False
     sign = 1.0 if analysis.metric.endswith("accuracy") else -1.0
-    return sign * row.difference.mean >= -allowance(base.mean, analysis.metric)
+    return sign * row.difference.shift >= -_allowed(row.difference, base, analysis)
+
+
+def _allowed(difference: Estimate, base: Estimate, analysis: Analysis) -> float:
+    """How much worse than the baseline still counts as near; of a ratio its logarithm."""
+    return allowance(1.0 if difference.log else base.mean, analysis.metric)
 
 
 def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
@@ -250,7 +263,7 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
     worse = [
         row.variant.name
         for row in measured
-        if row.difference and row.difference.tells and sign * row.difference.mean < 0
+        if row.difference and row.difference.tells and sign * row.difference.shift < 0
     ]
     return f"Worse than the baseline by more than the interval: {listed(worse)}." if worse else ""
 
@@ -277,6 +290,9 @@ def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
 def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analysis, signed: bool = False) -> str:
     """A number of the main table, with the decimals that its column has there."""
     of = quantity(analysis.metric)
+    if value.log:
+        low, high = value.ends if value.half is not None else (None, None)
+        return significant(value.mean) + TIMES * signed + between(low, high)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
     half = "" if value.half is None else f" ± {half_width(value, of, places)}"

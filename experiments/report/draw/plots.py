@@ -110,7 +110,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         return None
     scale = quantity("wire_bytes").scale
     spots = [
-        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half)
+        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half, final.log)
         for variant, cost, final in sending
     ]
     data = pd.DataFrame(
@@ -210,7 +210,8 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    return f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
+    lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
+    return f"{lines}, on a logarithmic axis those of logarithms."
 
 
 def count_seeds(seeds: Sequence[int]) -> str:
@@ -230,16 +231,26 @@ def shown_metric(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both."""
-    styles, lines = looks(analysis), []
-    for variant in analysis.variants:
-        if {x, y} <= set(variant.curves):
-            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y))
-    return [line for line in lines if line]
+    styles = looks(analysis)
+    both = [variant for variant in analysis.variants if {x, y} <= set(variant.curves)]
+
+    def lines(log: bool) -> list[Line]:
+        found = (line_of(each, styles[each.number], each.curves, x, y, log) for each in both)
+        return [line for line in found if line]
+
+    return on_axis(lines, y)
 
 
-def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str) -> Line | None:
-    """A variant's means over seeds; None where there is nothing that its axis can show."""
-    means = mean_curve(curves, x, y)
+def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
+    """Lines, by logarithm where their axis is logarithmic."""
+    found = lines(False)
+    return lines(True) if found and panels.line_limits(found, y).logarithm else found
+
+
+def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False) -> Line | None:
+    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
+    nothing that its axis can show."""
+    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
     means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
     return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged)
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,14 +64,14 @@ def sweep_table(analysis: Analysis) -> Table | None:
         return None
     short = [_short(trial, by.key) for _, trial in tried]
     finals = [
-        None if few else estimate(trial.finals(by.key).values()) for (_, trial), few in zip(tried, short, strict=True)
+        None if few else estimate(trial.finals(by.key).values(), log=by.key in variant.logs)
+        for (variant, trial), few in zip(tried, short, strict=True)
     ]
     items = estimates(finals, by)
     chosen = [trial is variant.chosen for variant, trial in tried]
     done = [(sum(run.record.state == "done" for run in trial.runs), len(trial.runs)) for _, trial in tried]
     means = [
-        Item(few or item.text, item.half, item.value, best=best)
-        for few, item, best in zip(short, items, chosen, strict=True)
+        replace(item, text=few or item.text, best=best) for few, item, best in zip(short, items, chosen, strict=True)
     ]
     columns = [
         words("variant", [variant.name for variant, _ in tried]),

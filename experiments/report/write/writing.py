@@ -20,6 +20,7 @@ from commeff.experiments.report.draw.stragglers import stragglers
 from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
+from commeff.experiments.report.write.cells import explained
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.report.write.table_main import check_columns, main_tables
@@ -137,7 +138,7 @@ def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[s
         found += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
         every += [_named(table, part) for table in found]
     whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
-    return [*_by_kind(every), *(table for table in whole if table)]
+    return [*map(explained, _by_kind(every)), *(table for table in whole if table)]
 
 
 def _named(one: T, part: Analysis) -> T:
