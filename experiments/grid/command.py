@@ -294,7 +294,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline, "clusters": grid.clusters}
     stamp(request.place)
     unlinked(request.place / "grids").mkdir(exist_ok=True)
-    content = json.dumps(head | rules | {"cells": described}, indent=1, default=str) + "\n"
+    content = json.dumps(head | rules | dict(grid.shown) | {"cells": described}, indent=1, default=str) + "\n"
     rewrite(request.place / "grids" / f"{grid.name}.json", content, shared=True)
     return grid.title
 

@@ -47,6 +47,15 @@ NAMES = {
 }
 
 
+def quoted(name: str) -> str:
+    """A name in a sentence: between quotes where it has a comma, at which a list of names would fall apart.
+
+    >>> quoted("top-k, 10 %"), quoted("psgd")
+    ('“top-k, 10 %”', 'psgd')
+    """
+    return f"“{name}”" if "," in name else name
+
+
 def called(name: str, own: Mapping[str, str] | None = None) -> str:
     """What a name of code is called, by its own words first.
 

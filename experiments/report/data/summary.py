@@ -11,6 +11,7 @@ from typing import Any
 
 from commeff.experiments.config.settings import data_skew
 from commeff.experiments.report.data.analysis import Analysis, allowance
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.quantities import (
     TIMES,
     between,
@@ -174,13 +175,13 @@ def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
     if len(rows) < 2:
         return ""
     column = [row.finals[analysis.metric] for row in rows]
-    name, number = top.variant.name, _number(top.finals[analysis.metric], column, analysis)
+    name, number = quoted(top.variant.name), _number(top.finals[analysis.metric], column, analysis)
     of = f"{len(rows)} variants" + (at(task) if len({row.variant.task for row in analysis.rows}) > 1 else "")
     line = f"Best mean {quantity(analysis.metric).words} of {of}: {name}, {number}."
     alike = [row for row in rows if row.from_best and not row.from_best.tells]
     strange = [row.variant.name for row in rows if row is not top and not row.from_best]
     if alike:
-        line += f" {_with(name, alike)} are not separated by {_seeds([row.from_best for row in alike])}."
+        line += f" {_with(top.variant.name, alike)} are not separated by {_seeds([row.from_best for row in alike])}."
     if strange:
         line += f" {name} has no seed in common with {listed(strange)}: nothing is said of their difference."
     return line
@@ -198,7 +199,7 @@ def at(task: str) -> str:
 def _with(name: str, others: Sequence[TableRow]) -> str:
     """A name and others, or their number."""
     names = [row.variant.name for row in others]
-    return listed([name, *names]) if len(names) < 4 else f"{name} and {listed(names)}"
+    return listed([name, *names]) if len(names) < 4 else f"{quoted(name)} and {listed(names)}"
 
 
 def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
@@ -211,12 +212,13 @@ def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     if row.saving is None or row.difference is None or row.baseline is None:
         return ""
     ties = [other for other in close if other is not row and other.saving == row.saving]
-    sends = f"{_with(row.variant.name, ties)} send" if ties else f"{row.variant.name} sends"
+    sends = f"{_with(row.variant.name, ties)} send" if ties else f"{quoted(row.variant.name)} sends"
+    again = f"{quoted(row.variant.name)} " * bool(ties)
     near = "one point" if higher_is_better(analysis.metric) else "1 %"
     differences, kind = [other.difference for other in good], "ratio" if row.difference.log else "difference"
     return (
-        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {sends} "
-        f"{significant(row.saving)}{TIMES} less on the wire, {f'{row.variant.name} ' * bool(ties)}at a {kind} of "
+        f"Fewest bytes with a mean within {near} of {quoted(row.baseline.name)}: {sends} "
+        f"{significant(row.saving)}{TIMES} less on the wire, {again}at a {kind} of "
         f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
     )
 
@@ -270,7 +272,7 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
 
 def _doubtful(left: Sequence[TableRow]) -> str:
     """Which variants are named neither best nor cheapest, and why."""
-    reasons = [f"{row.variant.name} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
+    reasons = [f"{quoted(row.variant.name)} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
     return f"Named neither best nor cheapest: {_values(reasons)}." if reasons else ""
 
 
@@ -304,7 +306,10 @@ def listed(names: Sequence[str]) -> str:
 
     >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdef"))
     ('a', 'a, b and c', '6 others')
+    >>> listed(["top-k, 10 %", "psgd"])
+    '“top-k, 10 %” and psgd'
     """
+    names = [*map(quoted, names)]
     if len(names) > 4:
         return f"{len(names)} others"
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

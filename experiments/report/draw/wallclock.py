@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.names import called, quoted
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
@@ -154,7 +154,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
     if not parts:
         return None
-    absent = [row.variant.name for row in clocks[0].rows if row.reason]
+    absent = [quoted(row.variant.name) for row in clocks[0].rows if row.reason]
     caption = (
         "Lines are means over seeds, bands 95 % intervals (Student's t; of logarithms where the metric's axis is "
         f"logarithmic), against modelled seconds on a logarithmic scale: nothing here was measured in time. "

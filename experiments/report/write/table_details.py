@@ -19,7 +19,6 @@ from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity
 from commeff.experiments.report.data.rows import WAYS, shortfall
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun, Trial
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
 from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, number, seeds, spread_of, words
@@ -169,13 +168,12 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
 
 
 def _place(environment: Mapping[str, Any]) -> dict[str, str]:
-    """What an env.json says of where a run ran; process ids and restarts are its own."""
+    """What an env.json says of where a run ran; process ids and restarts are its own, plug-ins are no place."""
     members = environment.get("members")
     machines = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
     hosts = Counter(str(member.get("host", MISSING)) for member in machines)
     several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
     settings = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts", "plugins")}
-    settings |= {"plug-ins": "; ".join(each)} if (each := plugins(environment)) else {}
     return settings | (several if len(hosts) > 1 else {})
 
 

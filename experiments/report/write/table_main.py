@@ -9,6 +9,7 @@ from dataclasses import replace
 import pandas as pd
 
 from commeff.experiments.report.data.analysis import Analysis, clock
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
 from commeff.experiments.report.data.summary import at, listed
@@ -245,7 +246,7 @@ def how_to_read(analysis: Analysis) -> list[str]:
             "which does not make them equal."
         )
     if analysis.baselines:
-        names = ", ".join(variant.name for variant in analysis.baselines)
+        names = ", ".join(quoted(variant.name) for variant in analysis.baselines)
         nearest = "; each variant is compared with the one most like it" if len(analysis.baselines) > 1 else ""
         notes.append(f"Baseline: {names}{nearest}.")
     notes.append(
