@@ -38,7 +38,7 @@ MAX_CELLS = 10_000
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
 SHOWN = ("labels", "order", "half_dense")  # how a report shows it
 
-VALIDATION = ("val_accuracy", "val_loss", "train_loss")
+VALIDATION = ("val_accuracy", "val_loss", "train_loss", "suboptimality")
 STEPS_TO_TARGET = "steps_to_target"
 
 

@@ -45,6 +45,7 @@ QUANTITIES = {
         ),
         Quantity("local_val_loss", "local models' val. loss", "mean loss of the workers' own models"),
         Quantity("train_loss", "train loss", "training loss"),
+        Quantity("suboptimality", "f − min f", "suboptimality f(x) − min f"),
         Quantity("consensus_distance", "consensus distance", "consensus distance"),
         Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),
         Quantity("wire_bytes", "wire", "sent on the wire per worker, counted", "MB", 1e-6),
