@@ -5,13 +5,12 @@ Findings are written with the care that few seeds ask for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from commeff.experiments.config.settings import data_skew
 from commeff.experiments.report.data.analysis import Analysis, allowance
-from commeff.experiments.report.data.names import quoted
+from commeff.experiments.report.data.names import plugins, quoted
 from commeff.experiments.report.data.quantities import (
     TIMES,
     between,
@@ -91,26 +90,6 @@ def _data(run: RecordedRun) -> str | None:
 def _environment(run: RecordedRun, key: str) -> str | None:
     value = run.record.environment.get(key)
     return None if value is None else str(value)
-
-
-def plugins(environment: Mapping[str, Any]) -> list[str]:
-    """Each plug-in of a run: its version, repository and commit, as far as they are known, and the digest of its code.
-
-    >>> facts = {"repository": "git.example/her/plugin", "commit": "0a1b2c3d4e", "digest": "f" * 64}
-    >>> plugins({"plugins": {"mine.py": facts}, "commit": "9"})
-    ['mine.py of git.example/her/plugin at 0a1b2c3d4e, digest ffffffffffff']
-    """
-    found = environment.get("plugins")
-    lines = []
-    for name, facts in found.items() if isinstance(found, Mapping) else ():
-        if not isinstance(facts, Mapping):
-            continue
-        known = {key: str(value) for key, value in facts.items() if value}
-        words = [str(name), known.get("version", "")]
-        words += [f"{word} {known[key]}" for word, key in (("of", "repository"), ("at", "commit")) if key in known]
-        digest = f", digest {known['digest'][:12]}" if "digest" in known else ""
-        lines.append(" ".join(word for word in words if word) + digest)
-    return lines
 
 
 def _versions(runs: Sequence[RecordedRun]) -> list[str]:
