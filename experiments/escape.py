@@ -34,6 +34,7 @@ LATEX = {
     "ρ": r"$\rho$",
     "‖": r"$\|$",
     "₂": r"$_2$",
+    "°": r"$^\circ$",
     "<": r"$<$",
     ">": r"$>$",
     "|": r"$|$",
@@ -55,6 +56,48 @@ PROSE = (  # likewise, in a paragraph; emphasis stays
     *MARKDOWN[1:],
 )
 CODE = re.compile(r"(?<!`)(`+)(?!`)(.*?[^`])\1(?!`)")  # in Markdown
+
+
+MATH = re.compile(r":math:`([^`]*)`")
+LETTERS = (  # of LaTeX, and what stands for them in a line of plain text
+    (r"\\[td]?frac(\w)(\w)", r"\1/\2"),
+    (r"\\[td]?frac(\w)\{([^{}]*)\}", r"\1/(\2)"),
+    (r"\\[td]?frac\{([^{}]*)\}\{?(\w)\}?", r"(\1)/\2"),
+    (r"\\(?:mathrm|text)\{([^{}]*)\}", r"\1"),
+    (r"\\[lr]Vert\b ?", "||"),
+    (r"\\leftarrow\b", "<-"),
+    (r"\\ge\b", ">="),
+    (r"\\le\b", "<="),
+    (r"\\pm\b", "+-"),
+    (r"\\sim\b", "~"),
+    (r"\\otimes\b", "(x)"),
+    (r"\\succ\b", ">"),
+    (r"\^\\top\b", "^T"),
+    (r"\\bmod\b", "mod"),
+    (r"\\epsilon\b", "eps"),
+    (r"\\[,;!]", " "),
+    (r"\\(?=[A-Za-z])", ""),
+    (r"\{(\w+)\}", r"\1"),
+    (r"\{([^{}]*)\}", r"(\1)"),
+)
+
+
+def plain_math(text: str) -> str:
+    r"""A docstring as a terminal shows it: its mathematics as one types it, names between single backticks.
+
+    >>> plain_math(r":math:`\tfrac13 + \tfrac23\cos(2\pi k/n)` and ``lazy(ring(n))``")
+    '1/3 + 2/3 cos(2 pi k/n) and `lazy(ring(n))`'
+    >>> plain_math(r":math:`A(u) = \tfrac{n-1}{n} P^u`, :math:`W_{jj} \leftarrow W_{jj} + W_{ij}`")
+    'A(u) = (n-1)/n P^u, W_jj <- W_jj + W_ij'
+    """
+
+    def typed(math: re.Match[str]) -> str:
+        line = re.sub(r"(?<=[\d}])\s*(?=\\[a-z])", " ", math[1])
+        for pattern, plain in LETTERS:
+            line = re.sub(pattern, plain, line)
+        return line
+
+    return re.sub(r"``([^`\n]+)``", r"`\1`", MATH.sub(typed, text))
 
 
 def visible(text: str) -> str:

@@ -10,10 +10,12 @@ import yaml
 from rich.console import Console
 from rich.syntax import Syntax
 
+from commeff.experiments.catalogue.borrowed import BORROWED
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, node, takes
-from commeff.experiments.config.signature import written_summary
+from commeff.experiments.config.registry import locate
+from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, node, plain, takes
+from commeff.experiments.config.signature import written_docstrings
+from commeff.experiments.escape import plain_math
 from commeff.require import did_you_mean
 
 
@@ -31,16 +33,26 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     nodes = {name: node(group, name) for name in built_in(group)} | {
         p.name: p.node for p in plugins if p.group == group
     }
-    return {name: _summary(choice["_target_"]) + _describe_parameters(choice) for name, choice in nodes.items()}
+    return {name: _summary(name, choice["_target_"]) + _describe_parameters(choice) for name, choice in nodes.items()}
 
 
 def _describe_parameters(choice: dict[str, Any]) -> str:
     return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
 
 
-def _summary(target: str) -> str:
+def _summary(name: str, target: str) -> str:
     """The first line on a choice: of our own from the source, which is read sooner than torch is imported."""
-    return ("" if ":" in target else written_summary(*split(target))) or summary(locate(target))
+    if name in BORROWED and target.startswith("torch."):
+        return BORROWED[name].says
+    return plain_math(docstrings(target)[0].partition("\n")[0])
+
+
+def docstrings(target: str) -> list[str]:
+    """The docstring of a part, and those of its bases; from the source, unless that does not have them."""
+    if any((found := written_docstrings(target))[:1]):
+        return found
+    value = locate(target)
+    return [inspect.getdoc(each) or "" for each in (inspect.getmro(value) if inspect.isclass(value) else [value])]
 
 
 def summary(target: Any) -> str:
@@ -62,9 +74,9 @@ def shown(settings: Sequence[str], plugins: Sequence[Choice]) -> dict[str, Any]:
 
     named = {word.partition("=")[0].split(".")[0] for word in settings}
     if not named or not named <= set(GROUPS) - {"method"}:
-        return compose(settings, plugins, unfinished=True)
+        return compose(settings, plugins, unfinished=True, settled=False)
     every = next(name for name in built_in("method") if {*takes(node("method", name))} == {*OPTIONAL})
-    config = compose([f"method={every}", *settings], plugins, unfinished=True)
+    config = compose([f"method={every}", *settings], plugins, unfinished=True, settled=False)
     return {group: part for group, part in config.items() if group in named}
 
 
@@ -72,9 +84,10 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     """Print the configuration, then what the parts do that the settings name; the method, if they name none."""
     console = Console()
     console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
-    named = [group for group in GROUPS if group in config and any(word.startswith(f"{group}=") for word in settings)]
+    given = dict(word.split("=", 1) for word in settings if "=" in word)
+    named = [group for group in GROUPS if group in config and group in given]
     explained = named or ["method"] * ("method" in config) or [*config]
-    texts = [explanation(config[group]["_target_"]) for group in explained]
+    texts = [explanation(config[group]["_target_"], plain(given.get(group, ""))) for group in explained]
     text = "\n\n".join(texts if config.get("clip") is None else [*texts, clipping(config)])
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -97,20 +110,23 @@ def clipping(config: Mapping[str, Any]) -> str:
     return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."
 
 
-def explanation(target: str) -> str:
-    """The docstring of a part, and those of its bases that describe parameters which it shares; of torch's a line.
+def explanation(target: str, name: str = "") -> str:
+    """The docstring of a part, and those of its bases that describe parameters which it shares; of torch's, under the
+    name of the choice, the equation and the paper.
 
     >>> "h_i" in explanation("commeff.methods.choco"), "partition :" in explanation("commeff.experiments.tasks.CIFAR10")
     (True, True)
-    >>> print(explanation("torch.optim.Adam"))
-    Implements Adam algorithm.
+    >>> print(explanation("torch.optim.SGD", "momentum").partition("\\n\\nIt is")[0])
+    SGD with momentum, a decaying sum of gradients.
     <BLANKLINE>
-    It is torch's own: torch.optim.Adam in its documentation has the equation and every parameter.
+        m = b m + g;  x = x - gamma m
     """
-    value = locate(target)
-    bases = inspect.getmro(value)[1:] if inspect.isclass(value) else ()
-    shared = [base for base in bases if "Parameters\n" in (base.__doc__ or "")]
-    own = [each for each in (value, *shared) if not each.__module__.startswith("torch")]
-    texts = [inspect.cleandoc(each.__doc__ or "") for each in own]
-    torchs = f"It is torch's own: {target} in its documentation has the equation and every parameter."
-    return "\n\n".join(texts or [summary(value), torchs])
+    torchs = f"It is torch's own: {target} in its documentation has every parameter."
+    if target.startswith("torch.") and name in BORROWED:
+        found = BORROWED[name]
+        update = "\n".join(f"    {line}" for line in found.update)
+        return "\n\n".join([found.says, update, torchs, f"References\n----------\n{found.paper}"])
+    own = docstrings(target)
+    if target.startswith("torch."):
+        return plain_math("\n\n".join([own[0].partition("\n")[0], torchs]))
+    return plain_math("\n\n".join([own[0], *(text for text in own[1:] if "Parameters\n" in text)]))

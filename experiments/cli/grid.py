@@ -63,7 +63,7 @@ def grid(
     max_cells: Annotated[
         int, typer.Option("--max-cells", help="Refuse a grid of more cells.", min=1, max=1_000_000)
     ] = 10_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: list the cells and what they cost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Keep nothing: list the cells and their cost.")] = False,
     report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
     launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
     site: Annotated[

@@ -66,6 +66,14 @@ def report_command(
         Path | None,
         typer.Option("--style", metavar="FILE", help="How figures look as PDF and PNG.", show_default=False),
     ] = None,
+    half_dense: Annotated[
+        bool | None,
+        typer.Option(
+            "--half-dense/--no-half-dense",
+            help="Count what psgd would send with 16-bit numbers.  [default: as the grid says, else yes]",
+            show_default=False,
+        ),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -86,6 +94,7 @@ def report_command(
 
     A style is a YAML file with width, height (inches), columns, panels, font, font_size, order, labels and colours (by
     variant), at the top for all figures or under `figures:` for each by its name; experiments/report/paper.yaml is one.
+    Its order and labels at the top are those of the LaTeX tables, too.
 
     What a store says is data. Modelled seconds and pictures of topologies take parts that are built: those of plug-ins
     are built only if this command names them with `--plugin`.
@@ -112,7 +121,7 @@ def report_command(
         adopted(plugin)
         names = None if columns is None else columns.replace(",", " ").split()
         written = write_report(
-            store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names, looks
+            store, out, grid, metric, target, named, cluster or [], step_seconds, efficiency, names, looks, half_dense
         )
     for line in (*written.analysis.undrawn, *written.analysis.unknown):
         typer.echo(f"commeff: {line}", err=True)

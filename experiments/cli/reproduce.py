@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import Json, Minutes, Settings, complain, deadline, refusals, try_file, try_folder
+from commeff.experiments.cli.common import (
+    Json,
+    Minutes,
+    Plugins,
+    Settings,
+    adopted,
+    complain,
+    deadline,
+    refusals,
+    try_file,
+    try_folder,
+)
 from commeff.experiments.cli.common import table as print_table
 from commeff.experiments.escape import visible
 
@@ -41,6 +52,7 @@ def reproduce(
         int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False)
     ] = None,
     minutes: Minutes = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Run a published table and judge its claims: theirs, ours, the difference, a verdict for each claim.
@@ -50,6 +62,7 @@ def reproduce(
     * `commeff reproduce ef21_floor data_dir=DATA` at full scale
     * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
     * `commeff reproduce mine.py --dry-run` a table of your own, which is code: docs/reproduce.md
+    * `commeff reproduce mine.py --plugin parts.py` with methods, compressors, topologies or tasks of your own
     * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` finished runs travel, pages are judged again
 
     The same command again goes on where it was stopped, as --minutes does. A claim holds, fails or is
@@ -68,7 +81,10 @@ def reproduce(
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
         limits = Limits(jobs or cores(), deadline=deadline(minutes))
-        arguments = command.Arguments(table, scale, store, out, limits, tuple(settings or ()), records)
+        own = tuple(plugin or ())
+        arguments = command.Arguments(
+            table, scale, store, out, limits, tuple(settings or ()), records, own, adopted(plugin)
+        )
         arguments.check()
         try_folder("--store", arguments.place)
         try_folder("--out" if out else "--store", arguments.folder)

@@ -62,14 +62,17 @@ def train(
 def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
     """A run that this process makes, by itself or on processes of its own."""
     from commeff.experiments.run.naming import run_id
-    from commeff.experiments.run.progress import reporter
-    from commeff.experiments.run.runner import RunFailed, run_one
     from commeff.experiments.run.store import RunFolder, check_version
 
     check_version(store)
     folder = store / run_id(config)
-    if RunFolder(folder).result(config) is not None:
+    if (finished := RunFolder(folder).result(config)) is not None:
         typer.echo(f"{folder} is finished already; its summary:", err=True)
+        return tell(folder, finished)
+    from commeff.experiments.run.progress import announce, reporter
+    from commeff.experiments.run.runner import RunFailed, run_one  # with torch
+
+    announce(config)
     try:
         with reporter(config["steps"], folder) as progress:
             summary = run_one(config, folder, progress)

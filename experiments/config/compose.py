@@ -34,6 +34,7 @@ from commeff.experiments.config.settings import (
     read_speeds,
     speed_faults,
 )
+from commeff.experiments.config.signature import is_written
 from commeff.experiments.sinks import unavailable
 from commeff.require import did_you_mean
 
@@ -122,6 +123,8 @@ def compose(
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:
     """The settings of a task; paths and names that depend on where the command is typed are resolved here."""
+    if is_written(task["_target_"], "Settled") is False:
+        return task
     from commeff.experiments.tasks.settled import Settled  # with torch, when all else is right
 
     kind = locate(task["_target_"])
@@ -147,7 +150,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
         override = _override(text)
         if override.is_sweep_override():
             faults.append(
-                f"{token!r} asks for several runs; `commeff train` makes one, sweeps belong to `commeff grid`"
+                f"{token!r} asks for several runs, a run has one value; lists under `grid` of a grid file are swept"
             )
             continue
         values[SHORTHANDS.get(key, key)] = copy_tree(override.value())

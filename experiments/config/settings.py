@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from commeff.experiments.config.meshes import mesh_size
+from commeff.experiments.config.registry import foreign
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.signature import signature
 from commeff.files import regular
 from commeff.require import did_you_mean
 
@@ -114,6 +116,24 @@ def defaults() -> dict[str, Any]:
         part, _, name = key.rpartition(".")
         (tree.setdefault(part, {}) if part else tree)[name] = setting.default
     return tree
+
+
+def data_skew(config: Mapping[str, Any]) -> str:
+    """How far the workers' data differ, in words; "" where they are dealt at random, or the task does not say.
+
+    >>> task = {"_target_": "commeff.experiments.tasks.Digits", "partition": "dirichlet", "alpha": 0.3, "shards": 2}
+    >>> data_skew({"task": task}), data_skew({"task": {**task, "partition": "shards"}})
+    ('dirichlet, alpha 0.3, the default', 'shards, 2 a worker')
+    """
+    task = config.get("task", {})
+    partition = task.get("partition")
+    if partition in (None, "iid"):
+        return ""
+    key, words = {"dirichlet": ("alpha", "alpha {}"), "shards": ("shards", "{} a worker")}.get(partition, ("", ""))
+    said = [str(partition), *([words.format(task[key])] if key in task else [])]
+    own = {} if foreign(str(task["_target_"])) else signature(str(task["_target_"]))
+    default = "partition" in own and all(task.get(k) == own[k].default for k in ("partition", key) if k in own)
+    return ", ".join([*said, *["the default"] * default])
 
 
 def participates(config: Mapping[str, Any]) -> bool:

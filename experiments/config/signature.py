@@ -83,14 +83,29 @@ def written(module: str, name: str) -> Mapping[str, Parameter] | None:
     return found or ({} if _definition(module, name)[1] else None)
 
 
-def written_summary(module: str, name: str) -> str:
-    """The first line of a docstring, or "" where the source does not have it.
+def written_docstrings(target: str) -> list[str]:
+    """The docstrings of a part and of its bases, nearest first, from the source; [] where that does not have them.
 
-    >>> written_summary("commeff.compressors", "TopK") != "", written_summary("torch.optim", "SGD")
-    (True, '')
+    >>> written_docstrings("commeff.compressors.TopK")[0].partition(" ")[0], written_docstrings("x.y")
+    ('The', [])
     """
-    found = _definition(module, name)[1]
-    return ((found and ast.get_docstring(found)) or "").partition("\n")[0]
+    found = [] if foreign(target) else [ast.get_docstring(each) for each in _lineage(*split(target))]
+    return [text or "" for text in found]
+
+
+def is_written(target: str, base: str) -> bool | None:
+    """Whether the source says that a class of ours has a base of this name; None where it does not have the class."""
+    found = [] if foreign(target) else [*_lineage(*split(target))]
+    return any(each.name == base for each in found) if found else None
+
+
+def _lineage(module: str, name: str) -> Iterator[Definition]:
+    """A class or function, and the bases of a class, as far as they are written by their names."""
+    module, found = _definition(module, name)
+    if found is not None:
+        yield found
+    for base in found.bases if isinstance(found, ast.ClassDef) else ():
+        yield from _lineage(module, base.id if isinstance(base, ast.Name) else "")
 
 
 @cache

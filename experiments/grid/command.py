@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.settings import data_skew
 from commeff.experiments.grid.local.scheduler import Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
@@ -32,6 +33,7 @@ from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
 
+JUDGED = "judged by finished cells"
 MOST_JOBS = 1024
 VERSION = 1  # of grids/NAME.json
 
@@ -186,9 +188,17 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
 
 
 def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
-    """One row a cell, with its state and about how long it will take; and what all of them cost, in words."""
+    """One row a cell, with its state and about how long it will take; and what all of them cost, in words.
+
+    Where no cell has run, a few steps of each kind of cell say it.
+    """
+    from commeff.experiments.grid.plan.trial import tried
+
     cells, chosen = prepare(request)
-    per_step = rates(cells)
+    per_step, judged = rates(cells), JUDGED
+    if not per_step:
+        per_step, count = tried(cell for cell in chosen if not cell.finished)
+        judged = f"judged by a few steps of {count} kind{'s' * (count != 1)} of cells, one after the other"
     rows: list[dict[str, object]] = []
     for cell in chosen:
         state = RunFolder(cell.folder).state
@@ -197,7 +207,7 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
             {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
             | {"command": cell.command(request.place, request.plugins)}
         )
-    return rows, cost(chosen, cells, request.limits.jobs)
+    return rows, cost(chosen, per_step, request.limits.jobs, judged)
 
 
 def standing(cells: Sequence[Cell], jobs: int) -> str:
@@ -212,14 +222,14 @@ def standing(cells: Sequence[Cell], jobs: int) -> str:
     return f"{done}, {len(left)} left ({begun} of them begun){hours}; the same command goes on"
 
 
-def cost(chosen: Sequence[Cell], cells: Sequence[Cell], jobs: int) -> str:
-    """What remains to do, in words."""
+def cost(chosen: Sequence[Cell], per_step: Mapping[str, float], jobs: int, judged: str = JUDGED) -> str:
+    """What remains to do, in words; `judged` says by what."""
     unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     counts = f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished, {len(unfinished)} to run with -j {jobs}"
     if not unfinished:
         return counts
-    seconds = total(unfinished, rates(cells), jobs)
-    estimate = f"about {clock(seconds)}, judged by finished cells" if seconds else "no time estimate yet"
+    seconds = total(unfinished, per_step, jobs)
+    estimate = f"about {clock(seconds)}, {judged}" if seconds else "no time estimate yet"
     return f"{counts}; {estimate}"
 
 
@@ -232,8 +242,9 @@ def run(request: Request) -> Outcome:
     unfinished, damages = _unfinished(chosen)
     remaining = total(unfinished, rates(cells), request.limits.jobs)
     with Watch(unfinished, request.place, request.plugins, remaining) as watch:
-        watch.say(f"{title}: {cost(chosen, cells, request.limits.jobs)}; store {request.place}")
-        for line in damages:
+        watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
+        skews = dict.fromkeys(filter(None, (data_skew(cell.config) for cell in unfinished)))
+        for line in (*(f"the workers' data differ: {skew}" for skew in skews), *damages):
             watch.say(line)
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)
@@ -283,7 +294,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     rules = {"select": grid.select, "target": grid.target, "baseline": grid.baseline, "clusters": grid.clusters}
     stamp(request.place)
     unlinked(request.place / "grids").mkdir(exist_ok=True)
-    content = json.dumps(head | rules | {"cells": described}, indent=1, default=str) + "\n"
+    content = json.dumps(head | rules | dict(grid.shown) | {"cells": described}, indent=1, default=str) + "\n"
     rewrite(request.place / "grids" / f"{grid.name}.json", content, shared=True)
     return grid.title
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.escape import visible
-from commeff.experiments.grid.plan.cells import in_words
+from commeff.experiments.grid.plan.cells import apart, in_words
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version
 
@@ -53,20 +54,21 @@ def standing(store: Path, run: str) -> dict[str, Any]:
     return {"run": run, "state": state, **facts}
 
 
-def _words(cell: dict[str, Any]) -> str:
-    labels, name = cell.get("labels"), cell.get("name")
-    if not isinstance(labels, dict):
-        return ""
-    return in_words(
-        {key: str(value) for key, value in labels.items() if value}, name and str(name), cell.get("seed", 0)
-    )
+def _words(cells: Sequence[dict[str, Any]]) -> list[str]:
+    """What each cell is; "" where its grid does not say."""
+    labels: list[dict[str, Any]] = [cell["labels"] if isinstance(cell.get("labels"), dict) else {} for cell in cells]
+    names = [str(cell["name"]) if cell.get("name") else None for cell in cells]
+    told = apart((name, {k: str(v or "") for k, v in own.items()}) for name, own in zip(names, labels, strict=True))
+    every = zip(cells, labels, names, told, strict=True)
+    return [in_words(own, name, cell.get("seed", 0)) if label else "" for cell, label, name, own in every]
 
 
 def status(store: Path) -> dict[str, Any]:
     """{grid: {"states": how many are in which state, "preemptions": of all its cells, "cells": one line each}}."""
     table = {}
     for name, cells in grids(store).items():
-        lines = [standing(store, cell["run"]) | {"what": _words(cell)} for cell in cells]
+        every = zip(cells, _words(cells), strict=True)
+        lines = [standing(store, cell["run"]) | {"what": what} for cell, what in every]
         counts = Counter(line["state"] for line in lines)
         states = {state: counts[state] for state in STATES if counts[state]}
         preemptions = sum(line.get("preemptions", 0) for line in lines)

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import listing, scales_of
@@ -53,6 +54,8 @@ class Arguments:
     limits: Limits = field(default_factory=lambda: Limits(jobs=1))
     settings: Sequence[str] = ()
     records: Path | None = None  # the file of finished runs
+    plugins: Sequence[str] = ()  # files and modules of the user's own parts
+    choices: Sequence[Choice] = ()  # that these and installed packages add
 
     @property
     def path(self) -> Path:
@@ -78,7 +81,8 @@ class Arguments:
     def command(self) -> str:
         """What makes the page again. Where data lie, and a file of finished runs, are everybody's own: left out."""
         device = [word for word in self.settings if word.startswith("device=")]
-        return shlex.join(["commeff", "reproduce", self.table, *device, "--scale", self.scale])
+        own = [word for plugin in self.plugins for word in ("--plugin", plugin)]
+        return shlex.join(["commeff", "reproduce", self.table, *device, *own, "--scale", self.scale])
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
@@ -99,7 +103,7 @@ class Arguments:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
             own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
             raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
-        table = read_table(self.path, self.scale, self.settings)
+        table = read_table(self.path, self.scale, self.settings, self.plugins, self.choices)
         with table_code(self.path):
             rehearse(table)
         return table
@@ -151,6 +155,7 @@ def dry_run(arguments: Arguments) -> list[str]:
 
 def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
+    from commeff.experiments.grid.plan.cells import rates
     from commeff.experiments.reproduce.runs import unpack
 
     table, plan = arguments.content, _begin(arguments)
@@ -165,7 +170,7 @@ def _planned(arguments: Arguments) -> list[str]:
             grids.check(stage.request)
         cells = [grids.prepare(stage.request)[1] for stage in stages]
         every = [cell for stage in cells for cell in stage]
-        costs = [grids.cost(own, every, arguments.limits.jobs) for own in cells]
+        costs = [grids.cost(own, rates(every), arguments.limits.jobs) for own in cells]
         if table.tune is not None and len(costs) > 1:
             costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
     return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.reading import TableError
@@ -93,7 +94,7 @@ class PartConstants:
             raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
         if self._case.parts == "none":
             return math.nan
-        found = _constants(self._part, *_plain_words(self._case))
+        found = _constants(self._part, self._case.table.choices, *_plain_words(self._case))
         if name not in found:
             near = did_you_mean(name, found)
             raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
@@ -133,11 +134,11 @@ def number_of(found: Any, what: str) -> float:
 
 
 @cache
-def _constants(part: str, *words: str) -> Mapping[str, float]:
+def _constants(part: str, choices: tuple[Choice, ...], *words: str) -> Mapping[str, float]:
     """The constants of a part of the run with these settings."""
     from commeff.experiments.config.compose import compose
 
-    config = compose(words)
+    config = compose(words, choices)
     if part not in config:
         raise MissingPartError(f"the method has no {part}")
     own, task = (json.dumps({name: config[name]}, sort_keys=True) for name in (part, "task"))

@@ -20,8 +20,12 @@ from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.experiments.config import build
 from commeff.experiments.config.compose import compose
+from commeff.experiments.config.loading import source_digest
+from commeff.experiments.config.registry import plugins_in, split
+from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.runs import FACTS, TableRun, is_number, machine_of
+from commeff.experiments.run.origins import plugin_info
 from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import stamp
 from commeff.experiments.run.system import sys_info
@@ -182,9 +186,10 @@ def measured(plan: TableRun) -> Results:
     for number, (case, settings) in enumerate(zip(plan.table.cases, plan.settings, strict=True)):
         seen = {}
         for seed in plan.table.seeds:
-            config = compose([*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"])
+            words = [*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"]
+            config = compose(words, plan.table.choices)
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
-                seen[seed] = Observation(plan.pricing.planned(config), machine=machine)
+                seen[seed] = Observation(plan.pricing.planned(config), machine=_made_by(config, machine))
             else:
                 seen[seed] = _kept(plan, config, machine)
             seen[seed] = seen[seed].with_metrics(plan.table.derived)
@@ -195,15 +200,23 @@ def measured(plan: TableRun) -> Results:
 def _kept(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str]) -> Observation:
     """The numbers of a case, from the store if it has them."""
     key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
+    for target in plugins_in(config):  # which counts by its code, wherever it lies
+        key = key.replace(json.dumps(target), json.dumps([split(target)[1], source_digest(target)]))
     file = plan.store / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     content = _read(file)
     if content is None:
         numbers = KINDS[plan.table.measure](config)
         content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
-        content["machine"] = dict(machine)
+        content["machine"] = _made_by(config, machine)
         rewrite(file, json.dumps(content, indent=1) + "\n", shared=True)
     numbers = {name: float(value) for name, value in content["numbers"].items()}
-    return Observation(numbers, machine=machine_of(content["machine"]))
+    return Observation(numbers, machine={str(fact): str(own) for fact, own in content["machine"].items()})
+
+
+def _made_by(config: Mapping[str, Any], machine: Mapping[str, str]) -> dict[str, str]:
+    """The machine, and the plug-ins of a configuration if it has any."""
+    own = plugins({"plugins": plugin_info(config)})
+    return dict(machine) | ({"plugins": "; ".join(own)} if own else {})
 
 
 def _read(file: Path) -> dict[str, Any] | None:

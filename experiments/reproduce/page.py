@@ -11,13 +11,14 @@ import pandas as pd
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
 from commeff.experiments.report.draw.figures import save, write_csv
 from commeff.experiments.report.write.page import write_text
+from commeff.experiments.reproduce import latex
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
 from commeff.experiments.reproduce.figure import figure
 from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, Claim, Comparison
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
-from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
+from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, over_seeds
 from commeff.experiments.run.reading import read_text
 
 GROUPS = {PAPER: "Claims of the paper", THEORY: "Checked theory", US: "Claims of ours"}
@@ -28,12 +29,13 @@ p < 0.05 decides; above it a claim is inconclusive."""
 
 
 def write(results: Results, claims: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
-    """Write report.md, values.csv and the figure into a folder; the path of the page."""
+    """Write report.md, values.csv, LaTeX tables and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
     if table.figure is not None:
         save(figure(results, table.figure), out)
     write_csv(_values(results), out / "values.csv", digits=8)
+    latex.write(results, compared, out)
     page = [
         f"# {markdown_prose(table.title)}",
         "",
@@ -150,7 +152,7 @@ def _compared(one: Comparison, results: Results) -> list[str]:
     difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
     name = f"{results.table.called(one.printed.variant)} {listing(one.where)}".strip()
     variant, of, source = map(markdown_text, (name, one.printed.of.text, one.printed.source))
-    return [variant, of, theirs, _over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
+    return [variant, of, theirs, over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
 
 
 def _other_runs(results: Results) -> Iterator[str]:
@@ -165,11 +167,11 @@ def _other_runs(results: Results) -> Iterator[str]:
 def _measured(results: Results) -> Iterator[str]:
     """Every case, with the mean and interval over seeds of what the table shows."""
     table = results.table
-    keys = [key for key in table.swept if any(key in result.labels for result in results.cases)]
+    keys = results.labels
     heads = ["variant", *keys, "seeds", *(shown.text for shown in table.show)]
     rows = []
     for result in results.cases:
-        numbers = [_over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
+        numbers = [over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
         labels = (result.labels.get(key, "") for key in keys)
         lost = sum(seen.state == "diverged" for seen in result.seen.values())
         seeds = f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
@@ -178,16 +180,6 @@ def _measured(results: Results) -> Iterator[str]:
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
     if results.remarks:
         yield from (*(f"- {markdown_text(remark)}" for remark in results.remarks), "")
-
-
-def _over_seeds(values: Mapping[int, float], runs: int) -> str:
-    """A mean with its interval, and of how many seeds where some have no such number.
-
-    >>> _over_seeds({0: 1.0, 2: 1.0}, 3), _over_seeds({0: 1.0, 1: 1.0}, 2), _over_seeds({}, 3)
-    ('1 (2 of 3 seeds)', '1', '–')
-    """
-    words = shown(values)
-    return words if len(values) in (0, runs) else f"{words} ({len(values)} of {runs} seeds)"
 
 
 def _tried(results: Results) -> Iterator[str]:
@@ -242,6 +234,8 @@ def _origin(results: Results, command: str) -> Iterator[str]:
         yield f"- {markdown_prose(_cluster(table.cluster))}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {markdown_prose(line)}" for line in sorted(hardware))
+    own = sorted({machine["plugins"] for machine in machines if "plugins" in machine})
+    yield from (f"- plug-ins: {markdown_prose(line)}" for line in own)
     if machines:
         commits = ", ".join(sorted({machine["commit"] for machine in machines}))
         yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")

@@ -212,6 +212,11 @@ class Results:
         return [machine for place, machine in enumerate(seen) if machine not in seen[:place]]
 
     @property
+    def labels(self) -> list[str]:
+        """Those that differ among cases, and that some case here has."""
+        return [key for key in self.table.swept if any(key in result.labels for result in self.cases)]
+
+    @property
     def remarks(self) -> list[str]:
         """A line for each choice that may not be the best, and for each run that is missing."""
         return [*(line for choice in self.choices for line in choice.warnings), *self.missing]

@@ -17,6 +17,7 @@ import yaml
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.constants import resolved
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable
@@ -120,14 +121,16 @@ class TableStage:
         file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
         content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
-        return grids.Request(file, store=store, limits=self.plan.limits)
+        plugins = [*table.plugins]
+        return grids.Request(file, store=store, limits=self.plan.limits, plugins=plugins, choices=table.choices)
 
     def run(self, number: int, seed: int) -> str:
         """The name of a run."""
         from commeff.experiments.config.compose import compose
         from commeff.experiments.run.naming import run_id
 
-        return run_id(compose([*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]))
+        words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
+        return run_id(compose(words, self.plan.table.choices))
 
     def results(self) -> Results:
         """As the store has them."""
@@ -158,8 +161,9 @@ class TableStage:
 
 
 def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """What a page says of the machine of a run or a measurement."""
-    return {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
+    """What a page says of where a run or a measurement was made: its machine, and its plug-ins if it has any."""
+    found = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
+    return found | ({"plugins": "; ".join(own)} if (own := plugins(environment)) else {})
 
 
 def is_number(value: object) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node
 from commeff.experiments.escape import one_line
 from commeff.experiments.grid.plan.spec import text
@@ -83,6 +84,8 @@ class PublishedTable:
     claims: Callable[[Any], Any] | None
     figure: Plot | None
     cost: str
+    plugins: tuple[str, ...] = ()  # files and modules that the command names
+    choices: tuple[Choice, ...] = field(repr=False, default=())  # theirs, and those of installed packages
     full_cases: tuple[Case, ...] = field(repr=False, default=())
     metrics: set[str] = field(repr=False, default_factory=set)  # that the table has been seen to speak of
 
@@ -123,7 +126,7 @@ class PublishedTable:
 
     def is_theirs(self, config: Mapping[str, Any]) -> bool:
         """Whether a run's configuration has what printed numbers are of, such as the whole data set."""
-        return all(_has(config, key, in_words(value)) for key, value in self.comparable.items())
+        return all(_has(config, key, in_words(value), self.choices) for key, value in self.comparable.items())
 
     @property
     def swept(self) -> list[str]:
@@ -137,7 +140,7 @@ class PublishedTable:
         return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
 
 
-def _has(config: Mapping[str, Any], key: str, value: str) -> bool:
+def _has(config: Mapping[str, Any], key: str, value: str, choices: Sequence[Choice]) -> bool:
     """Whether a configuration has a setting; a part of it is named by what it builds."""
     from commeff.experiments.config.compose import SHORTHANDS
 
@@ -145,7 +148,9 @@ def _has(config: Mapping[str, Any], key: str, value: str) -> bool:
     for part in SHORTHANDS.get(key, key).split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
     if isinstance(found, Mapping):
-        return key in GROUPS and value in built_in(key) and node(key, value)["_target_"] == found.get("_target_")
+        own = next((each.node for each in choices if (each.group, each.name) == (key, value)), None)
+        named = own or (node(key, value) if key in GROUPS and value in built_in(key) else {})
+        return bool(named) and named["_target_"] == found.get("_target_")
     return found is not None and text(found) == value
 
 
@@ -173,7 +178,13 @@ def find_table(name: str) -> Path:
     return found[name]
 
 
-def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -> PublishedTable:
+def read_table(
+    path: Path,
+    scale: str = "full",
+    overrides: Sequence[str] = (),
+    plugins: Sequence[str] = (),
+    choices: Sequence[Choice] = (),
+) -> PublishedTable:
     """The table of a file at a scale: its code is executed.
 
     Parameters
@@ -181,6 +192,7 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     path : of the file.
     scale : smoke, reduced or full.
     overrides : `key=value` words that change no result, such as data_dir.
+    plugins, choices : files and modules that the command names, and the choices that they and installed packages add.
 
     Raises
     ------
@@ -188,7 +200,8 @@ def read_table(path: Path, scale: str = "full", overrides: Sequence[str] = ()) -
     """
     raw = execute(path)
     with table_code(path):
-        return _table(path, raw, scale, dict(word.split("=", 1) for word in overrides))
+        table = _table(path, raw, scale, dict(word.split("=", 1) for word in overrides))
+    return replace(table, plugins=tuple(plugins), choices=tuple(choices))
 
 
 def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, str]) -> PublishedTable:
@@ -220,8 +233,6 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     check_settings(read_settings(comparable, "comparable"), [*full, *cases], "comparable: ")
     if not all(isinstance(each, PrintedNumber) for each in numbers):
         raise TableError(f"numbers must be a list of printed(...), got {numbers!r}")
-    if not raw.get("claims") and not numbers:
-        raise TableError("it claims nothing; write `def claims(r):` or numbers")
     if not all(map(callable, derived.values())):
         raise TableError(f"metrics must be functions of recorded metrics by name, got {derived!r}")
     if not raw.get("paper"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise, product
@@ -151,9 +151,20 @@ def _related(left: object, sign: str, right: object) -> Judgement:
 
 def order(*values: object) -> Judgement:
     """Whether each is below the next."""
+    return _chain("order", "<", values)
+
+
+def above(*values: object) -> Judgement:
+    """Whether each is above the next. A page reads in this order, also where the first is a number: 1 > r is r < 1 to
+    Python.
+    """
+    return _chain("above", ">", values)
+
+
+def _chain(name: str, sign: str, values: Sequence[object]) -> Judgement:
     if len(values) < 2:
-        raise TableError(f"order takes two values or more, got {len(values)}")
-    return all_of([_related(a, "<", b) for a, b in pairwise(values)])
+        raise TableError(f"{name} takes two values or more, got {len(values)}")
+    return all_of([_related(a, sign, b) for a, b in pairwise(values)])
 
 
 def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Judgement:

@@ -254,6 +254,16 @@ def shown(numbers: Mapping[int, float]) -> str:
     return f"{found.mean:.6g} ± {found.half:.2g}" if found else "–"
 
 
+def over_seeds(values: Mapping[int, float], runs: int) -> str:
+    """A mean with its interval, and of how many seeds where some have no such number.
+
+    >>> over_seeds({0: 1.0, 2: 1.0}, 3), over_seeds({0: 1.0, 1: 1.0}, 2), over_seeds({}, 3)
+    ('1 (2 of 3 seeds)', '1', '–')
+    """
+    words = shown(values)
+    return words if len(values) in (0, runs) else f"{words} ({len(values)} of {runs} seeds)"
+
+
 def _minus(left: float, right: float) -> float:
     """Zero where they differ by rounding; NaN where both are infinite."""
     if math.isinf(left) and math.isinf(right):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from commeff.experiments.config.contained import interrupt
+from commeff.experiments.config.settings import data_skew
 from commeff.experiments.run.store import RunFolder
 
 BETWEEN_LINES = 10.0  # seconds, where there is no terminal
@@ -29,6 +30,12 @@ class Stop:
     """Whether somebody asked the run to stop."""
 
     requested: bool = False
+
+
+def announce(config: Mapping[str, Any]) -> None:
+    """Say on stderr what a reader of the run's numbers must know: how far the workers' data differ."""
+    if skew := data_skew(config):
+        print(f"the workers' data differ: {skew}; task.partition=iid deals them at random", file=sys.stderr)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from commeff.experiments.tasks.partition import held_out
 from commeff.experiments.tasks.supervised import Samples
 
 ORIGIN = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary.html"
+SYNTHETIC, SHAPE = "synthetic", (1_200, 30)  # data that need no file: samples and features
 VALIDATION = 0.2  # share of the training file held out where there is no test file
 
 
@@ -57,11 +58,29 @@ def load(source: Source, data_dir: str | None, dtype: torch.dtype) -> tuple[Samp
     everything = _samples(inputs, labels, values, dtype)
     if source.test is not None:
         return everything, _samples(*read(_locate(source.test, data_dir), source.test, source.features), values, dtype)
+    return _parted(everything, labels)
+
+
+def held_out_fifth(inputs: NDArray, labels: NDArray, dtype: torch.dtype) -> tuple[Samples, Samples]:
+    """Samples with labels -1 and +1, less a fixed stratified fifth; and that fifth."""
+    return _parted(_samples(inputs, labels, np.unique(labels), dtype), labels)
+
+
+def _parted(everything: Samples, labels: NDArray) -> tuple[Samples, Samples]:
     rows, out = held_out(labels, round(VALIDATION * len(labels)))
     return (
         Samples(everything.inputs[rows], everything.targets[rows]),
         Samples(everything.inputs[out], everything.targets[out]),
     )
+
+
+def synthetic() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gaussian inputs of falling size, and noisy signs of a linear function of them."""
+    rng = np.random.default_rng(0)
+    samples, features = SHAPE
+    inputs = rng.standard_normal((samples, features)) / np.sqrt(1 + np.arange(features))
+    margins = inputs @ rng.standard_normal(features) + 0.5 * rng.standard_normal(samples)
+    return inputs, np.where(margins > 0, 1.0, -1.0)
 
 
 def whole(source: Source, data_dir: str | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from commeff import require
-from commeff.experiments.tasks.libsvm import SOURCES, whole
+from commeff.experiments.tasks.libsvm import SOURCES, SYNTHETIC, synthetic, whole
 from commeff.experiments.tasks.local_risks import LOSSES, REGULARISERS, LocalRisks
 from commeff.experiments.tasks.partition import split
 from commeff.experiments.tasks.sampler import Noise
-
-SYNTHETIC = 1_200, 30  # samples and features of data that need no file
 
 
 class LocalRisk(torch.autograd.Function):
@@ -115,7 +113,7 @@ class Risk:
         require.at_least(0, seed=seed, strength=strength, drift=drift, sigma=sigma)
         require.one_of(LOSSES, loss=loss)
         require.one_of(REGULARISERS, regulariser=regulariser)
-        made = {"synthetic": synthetic, "drawn": lambda: drawn(workers, rows, dimension, drift)}
+        made = {SYNTHETIC: synthetic, "drawn": lambda: drawn(workers, rows, dimension, drift)}
         require.one_of({**SOURCES, **made}, data=data)
         inputs, targets = made[data]() if data in made else whole(SOURCES[data], data_dir)
         own = [*np.arange(workers * rows).reshape(workers, rows)]
@@ -155,15 +153,6 @@ class Risk:
     def constants(self) -> Mapping[str, float]:
         """L, L_max, L_tilde, mu, kappa, d and n."""
         return self._risks.constants
-
-
-def synthetic() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gaussian inputs of falling size, and noisy signs of a linear function of them."""
-    rng = np.random.default_rng(0)
-    samples, features = SYNTHETIC
-    inputs = rng.standard_normal((samples, features)) / np.sqrt(1 + np.arange(features))
-    margins = inputs @ rng.standard_normal(features) + 0.5 * rng.standard_normal(samples)
-    return inputs, np.where(margins > 0, 1.0, -1.0)
 
 
 def drawn(workers: int, rows: int, dimension: int, drift: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -20,8 +20,8 @@ from commeff.experiments.run.naming import run_id
 from commeff.files import rewrite
 
 SUFFIX = ".jsonl"
-VERSION = 1  # of the file
-PARTS = ("number", "labels", "name", "settings", "config", "checkpoint")  # of a cell
+VERSION = 2  # of the file
+PARTS = ("number", "labels", "name", "settings", "config", "checkpoint", "apart")  # of a cell
 
 
 @dataclass(frozen=True)

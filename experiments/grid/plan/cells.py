@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,6 +42,7 @@ class Cell:
     settings, config : as the grid has them, and resolved.
     folder : of the run.
     checkpoint : bytes of its checkpoint, once it is rehearsed.
+    apart : the labels in which it differs from other cells of its name.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Cell:
     config: Mapping[str, Any]
     folder: Path
     checkpoint: int = 0
+    apart: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -73,8 +75,8 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Its labels in words."""
-        return in_words(self.labels, self.name, self.seed)
+        """Its name, and what tells it from other cells."""
+        return in_words(self.apart, self.name, self.seed)
 
     def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
         """The arguments of `commeff` that run this cell alone."""
@@ -108,6 +110,19 @@ class Faults:
         return lines
 
 
+def apart(cells: Iterable[tuple[str | None, Mapping[str, str]]]) -> list[dict[str, str]]:
+    """The labels of cells that a reader needs beside their names: all of a cell without one, else what varies under it.
+
+    >>> apart([(None, {"method": "psgd"}), *(("ours", {"method": "dsgd", "lr": lr}) for lr in "12")])
+    [{'method': 'psgd'}, {'lr': '1'}, {'lr': '2'}]
+    """
+    every, values = list(cells), dict[tuple[str | None, str], set[str]]()
+    for name, labels in every:
+        for key, value in labels.items():
+            values.setdefault((name, key), set()).add(value)
+    return [{k: v for k, v in own.items() if name is None or len(values[name, k]) > 1} for name, own in every]
+
+
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
     """The labels of a cell in words; keys are as long as they must be to differ.
 
@@ -115,9 +130,11 @@ def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
     'dsgd ring lr=0.1 seed 2'
     >>> in_words({"method": "diloco", "optimizer.lr": "0.1", "method.outer.lr": "0.7"}, None, 2)
     'diloco optimizer.lr=0.1 outer.lr=0.7 seed 2'
+    >>> in_words({"method.period": "8"}, "local steps", 2)
+    'local steps period=8 seed 2'
     """
     words = [v if _speaks(k, v) else f"{_short(k, labels)}={v}" for k, v in labels.items() if v]
-    return f"{name or ' '.join(words)} seed {seed}".strip()
+    return " ".join([*([name] if name else []), *words, f"seed {seed}"])
 
 
 def _short(key: str, keys: Iterable[str]) -> str:
@@ -184,7 +201,7 @@ def shard_faults(shard: str | None) -> list[str]:
 def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
     """Seconds that a cell will still take: its steps left times the mean seconds a step of the cells most like it."""
     for kind in KINDS:
-        seconds = per_step.get(_kind(cell.config, kind))
+        seconds = per_step.get(kind_of(cell.config, kind))
         if seconds is not None:
             begun = RunFolder(cell.folder).read("status.json").get("step", 0)
             return seconds * max(0, cell.config["steps"] - begun)
@@ -198,7 +215,7 @@ def rates(cells: Iterable[Cell]) -> dict[str, float]:
         status = RunFolder(cell.folder).read("status.json")
         if status.get("step") and status.get("wall"):
             for kind in KINDS:
-                by_kind.setdefault(_kind(cell.config, kind), []).append(status["wall"] / status["step"])
+                by_kind.setdefault(kind_of(cell.config, kind), []).append(status["wall"] / status["step"])
     return {kind: fmean(seconds) for kind, seconds in by_kind.items()}
 
 
@@ -252,10 +269,10 @@ def store_faults(store: Path) -> list[str]:
     return []
 
 
-def _kind(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:
-    """
+def kind_of(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:
+    """What cells have in common that take as long a step.
 
-    >>> _kind({"workers": 2, "task": {"batch": 8, "seed": 1}}, ("workers", "task"))
+    >>> kind_of({"workers": 2, "task": {"batch": 8, "seed": 1}}, ("workers", "task"))
     "[2, {'batch': 8}]"
     """
     chosen = [config[part] for part in parts]

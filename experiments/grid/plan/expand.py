@@ -15,7 +15,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, node
-from commeff.experiments.grid.plan.cells import Cell, Faults
+from commeff.experiments.grid.plan.cells import Cell, Faults, apart
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")
 OTHERS = {  # built-in tasks that measure other things
+    "logistic": (*CLASSES, "suboptimality"),
     "least_squares": ("train_loss", "val_loss", "distance", "relative"),
     "quadratic": ("train_loss", "val_loss", "distance"),
     "risk": ("train_loss", "val_loss", "gradient"),
@@ -61,7 +62,9 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
             continue
         own = {key: settings.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, own, name, settings, config, store / run))
-    return Expansion(list(cells.values()), faults.lines())
+    telling = apart((cell.name, cell.labels) for cell in cells.values())
+    told = [replace(cell, apart=own) for cell, own in zip(cells.values(), telling, strict=True)]
+    return Expansion(told, [*faults.lines(), *grid.unswept(faults.lines())])
 
 
 def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
@@ -86,7 +89,7 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
         some_good = True
         if not every:
             break
-    return faults.lines(), some_good
+    return [*faults.lines(), *grid.unswept(faults.lines())], some_good
 
 
 def _points(grid: Grid, seeds: Sequence[int]) -> Iterator[tuple[Settings, str | None]]:

@@ -14,13 +14,16 @@ target: {val_accuracy: 0.95}                         # to which time and bytes a
 baseline: {method: psgd}                             # with which the others are compared
 clusters: [v100_25g, mine.yaml]                      # on which the report models wall-clock time
 step_seconds: 0.01                                   # of computing there; without it from counted FLOPs
+labels: {psgd lr=0.4: parallel SGD}                  # what the report's tables and figures call a variant
+order: [choco with signs]                            # the variants that come first; the others follow
+half_dense: false                                    # no row of psgd with 16-bit numbers
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import isfinite, prod
 from pathlib import Path
@@ -33,8 +36,9 @@ from commeff.require import did_you_mean
 Settings = dict[str, str]
 MAX_CELLS = 10_000
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
+SHOWN = ("labels", "order", "half_dense")  # how a report shows it
 
-VALIDATION = ("val_accuracy", "val_loss", "train_loss")
+VALIDATION = ("val_accuracy", "val_loss", "train_loss", "suboptimality")
 STEPS_TO_TARGET = "steps_to_target"
 
 
@@ -58,6 +62,18 @@ class Grid:
     target: dict[str, float] | None
     baseline: Settings | None
     clusters: list[dict[str, Any]] | None = None
+    lists: tuple[str, ...] = ()  # keys of the base whose value is a list
+    shown: Mapping[str, Any] = field(default_factory=dict)  # what it says of SHOWN
+
+    def unswept(self, faults: Sequence[str]) -> list[str]:
+        """A line for each list of the base that is no value of its key: its author may have meant to sweep it."""
+        words = {key: (f"{key} must be", f"no {key} ") for key in self.lists}
+        refused = [key for key, own in words.items() if any(word in fault for fault in faults for word in own)]
+        where = {"seed": "write seeds: [0, 1, 2] beside base"}
+        return [
+            f"base.{key} is a list, and lists of base are not swept: {where.get(key, 'give it to the entries of grid')}"
+            for key in refused
+        ]
 
 
 def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CELLS) -> Grid:
@@ -73,9 +89,11 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     ------
     ConfigError : with all that is wrong.
     """
-    raw = read_mapping(path, "grid file", KEYS)
-    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, KEYS)}" for key in raw if key not in KEYS]
+    keys = (*KEYS, *SHOWN)
+    raw = read_mapping(path, "grid file", keys)
+    faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, keys)}" for key in raw if key not in keys]
     base = _base(raw.get("base"), overrides, faults)
+    base_node = raw["base"] if isinstance(raw.get("base"), dict) else {}
     products = [_product(i, item, base, overrides, faults) for i, item in _items(raw, "grid", faults)]
     if not products:
         faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
@@ -95,6 +113,8 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
         _target(raw.get("target"), faults),
         _baseline(raw.get("baseline"), remaining, faults),
         _clusters(raw, path.parent, faults),
+        tuple(key for key, value in base_node.items() if isinstance(value, list)),
+        _shown(raw, faults),
     )
     if faults:
         raise ConfigError(faults)
@@ -293,6 +313,20 @@ def meant(rule: Mapping[Any, Any], cells: Sequence[Mapping[str, str]]) -> str:
         if text(value) not in values[str(key)]:
             return did_you_mean(text(value), dict.fromkeys(values[str(key)]))
     return ""
+
+
+def _shown(raw: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
+    """How its report shows it."""
+    labels, order, half = raw.get("labels") or {}, raw.get("order") or [], raw.get("half_dense", True)
+    if not isinstance(labels, dict) or not all(isinstance(each, str) for each in (*labels, *labels.values())):
+        faults.append(f"labels must be variants with a word for each, such as {{psgd: parallel SGD}}, got {labels!r}")
+    elif len({*labels.values()}) < len(labels):
+        faults.append(f"labels must differ, got {labels!r}: a table tells variants apart")
+    if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
+        faults.append(f"order must be a list of variants, the first ones first, got {order!r}")
+    if not isinstance(half, bool):
+        faults.append(f"half_dense must be true or false, got {half!r}")
+    return {key: raw[key] for key in SHOWN if key in raw}
 
 
 def _clusters(raw: Mapping[str, Any], folder: Path, faults: list[str]) -> list[dict[str, Any]] | None:

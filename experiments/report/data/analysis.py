@@ -10,6 +10,7 @@ from pathlib import Path
 
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.records import (
     ENDED_BADLY,
     UNFINISHED,
@@ -21,6 +22,7 @@ from commeff.experiments.report.data.records import (
 from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,
+    LOSSES,
     HalfDense,
     TableRow,
     Target,
@@ -32,6 +34,7 @@ from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.report.data.variants import (
     RecordedRun,
     Variant,
+    by_logarithm,
     chooser,
     count_states,
     edge_warnings,
@@ -55,6 +58,7 @@ class Analysis:
     targets: Mapping[str, Target]  # by task
     records: tuple[Record, ...]  # the store's runs, in the grid or not
     part: str = ""  # the task, where this is what an analysis of several says of one
+    half: bool = True  # whether 16-bit dense psgd is counted
 
     @property
     def target(self) -> Target | None:
@@ -64,7 +68,7 @@ class Analysis:
     @cached_property
     def half_dense(self) -> HalfDense | None:
         """What dense psgd would send with 16-bit numbers."""
-        return half_dense(self.rows)
+        return half_dense(self.rows) if self.half else None
 
     @cached_property
     def parts(self) -> tuple[Analysis, ...]:
@@ -155,6 +159,7 @@ def analyse(
     metric: str | None = None,
     target: float | None = None,
     baseline: Mapping[str, str] | None = None,
+    half: bool | None = None,
 ) -> Analysis:
     """Read a store and compute everything; see `commeff.experiments.report.write.writing.write_report`."""
     records = read_store(store)
@@ -165,7 +170,7 @@ def analyse(
     by_id |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in by_id}
     by_id = {name: drawable(record) for name, record in by_id.items()}
     chosen = _metric(plan, metric, list(by_id.values()))
-    variants = group(plan, by_id, chosen)
+    variants = by_logarithm(group(plan, by_id, chosen), {chosen, *LOSSES})
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
     champions, goals = {}, {}
     for task in dict.fromkeys(variant.task for variant in variants):
@@ -174,8 +179,10 @@ def analyse(
         reference = next((base for base in bases if base.task == task), top)
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
+    counted = plan.half if half is None else half
     rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, tuple(by_id.values()))
+    every = tuple(by_id.values())
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, every, half=counted)
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
@@ -196,7 +203,7 @@ def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tu
     matching = tuple(variant for variant in variants if variant.has(settings or DENSE))
     if settings and not matching:
         words = " ".join(f"{key}={value}" for key, value in settings.items())
-        names = ", ".join(variant.name for variant in variants)
+        names = ", ".join(quoted(variant.name) for variant in variants)
         near = did_you_mean(words, [f"{key}={value}" for variant in variants for key, value in variant.labels.items()])
         raise ValueError(f"--baseline must be the settings of a variant, got {words}{near}; choose from {names}")
     good = {variant.task for variant in matching if not variant.chosen.doubts}
@@ -220,7 +227,7 @@ def _target(plan: StoredGrid, metric: str, level: float | None, reference: Varia
     final = reference.final(metric) if reference else None
     if reference is None or final is None:
         return None
-    less = f"the final mean of {reference.name} {'less one point' if higher_is_better(metric) else 'plus 1 %'}"
+    less = f"the final mean of {quoted(reference.name)} {'less one point' if higher_is_better(metric) else 'plus 1 %'}"
     sign = -1.0 if higher_is_better(metric) else 1.0
     return Target(metric, final.mean + sign * allowance(final.mean, metric), less)
 

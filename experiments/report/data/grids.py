@@ -43,6 +43,9 @@ class StoredGrid:
     target: Mapping[str, float] = field(default_factory=dict)
     baseline: Mapping[str, str] = field(default_factory=dict)
     clusters: tuple[Mapping[str, Any], ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)  # what variants are called, by the names they have else
+    order: tuple[str, ...] = ()  # those that come first
+    half: bool = True  # whether 16-bit dense psgd is counted
     faults: tuple[str, ...] = ()  # a line for each cluster that is left out
 
 
@@ -68,6 +71,9 @@ def read_grid(path: Path) -> StoredGrid:
             target={metric: _level(value) for metric, value in (content.get("target") or {}).items()},
             baseline={key: str(value) for key, value in (content.get("baseline") or {}).items()},
             clusters=clusters,
+            labels={str(name): str(label) for name, label in (content.get("labels") or {}).items()},
+            order=tuple(str(name) for name in content.get("order") or ()),
+            half=content.get("half_dense") is not False,
             faults=faults,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:

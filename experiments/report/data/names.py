@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 NAMES = {
     "bert_large": "BERT-Large",
@@ -45,6 +46,35 @@ NAMES = {
     "top_k": "top-k",
     "u_equistatic": "U-EquiStatic",
 }
+
+
+def plugins(environment: Mapping[str, Any]) -> list[str]:
+    """Each plug-in of a run: its version, repository and commit, as far as they are known, and the digest of its code.
+
+    >>> facts = {"repository": "git.example/her/plugin", "commit": "0a1b2c3d4e", "digest": "f" * 64}
+    >>> plugins({"plugins": {"mine.py": facts}, "commit": "9"})
+    ['mine.py of git.example/her/plugin at 0a1b2c3d4e, digest ffffffffffff']
+    """
+    found = environment.get("plugins")
+    lines = []
+    for name, facts in found.items() if isinstance(found, Mapping) else ():
+        if not isinstance(facts, Mapping):
+            continue
+        known = {key: str(value) for key, value in facts.items() if value}
+        words = [str(name), known.get("version", "")]
+        words += [f"{word} {known[key]}" for word, key in (("of", "repository"), ("at", "commit")) if key in known]
+        digest = f", digest {known['digest'][:12]}" if "digest" in known else ""
+        lines.append(" ".join(word for word in words if word) + digest)
+    return lines
+
+
+def quoted(name: str) -> str:
+    """A name in a sentence: between quotes where it has a comma, at which a list of names would fall apart.
+
+    >>> quoted("top-k, 10 %"), quoted("psgd")
+    ('“top-k, 10 %”', 'psgd')
+    """
+    return f"“{name}”" if "," in name else name
 
 
 def called(name: str, own: Mapping[str, str] | None = None) -> str:

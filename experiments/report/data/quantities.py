@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from commeff.experiments.report.data.statistics import Estimate
@@ -11,6 +11,7 @@ from commeff.experiments.report.data.statistics import Estimate
 MINUS, TIMES, MISSING = "−", "×", "–"
 AGREEMENT = 1e-10  # a consensus distance below this is rounding
 ABSURD = 1e6  # what is shown with decimals does not get so large
+LITTLE = 1e-6  # what is shown with decimals does not get so small
 APART = 1000.0  # times the lower end of a ratio's interval: beyond, the upper end says nothing
 
 
@@ -44,6 +45,7 @@ QUANTITIES = {
         ),
         Quantity("local_val_loss", "local models' val. loss", "mean loss of the workers' own models"),
         Quantity("train_loss", "train loss", "training loss"),
+        Quantity("suboptimality", "f − min f", "suboptimality f(x) − min f"),
         Quantity("consensus_distance", "consensus distance", "consensus distance"),
         Quantity("payload_bytes", "payload", "payload per worker, counted", "MB", 1e-6),
         Quantity("wire_bytes", "wire", "sent on the wire per worker, counted", "MB", 1e-6),
@@ -71,27 +73,42 @@ def quantity(key: str) -> Quantity:
     return QUANTITIES.get(key) or Quantity(key, key.replace("_", " "), key.replace("_", " "))
 
 
-def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int:
+def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int | None:
     """The decimals a column of means deserves: two digits of the typical interval, the same all the way down.
+
+    None where some number would be left with fewer than two digits: each has three then.
 
     >>> decimals([Estimate(0.953, 0.011, 3), Estimate(0.94, 0.034, 3)], quantity("val_accuracy"))
     1
     >>> decimals([Estimate(0.1234, 0.0011, 3)], quantity("val_loss")), decimals([None], quantity("val_loss"))
     (4, 3)
+    >>> decimals([Estimate(0.9, 0.011, 3), Estimate(2e-6, 1e-6, 3)], quantity("val_loss"))
     """
-    halves = sorted(each.half * of.scale for each in estimates if each and each.half)
-    if not halves:
-        return 2 if of.unit == "%" else 3
-    places = 1 - math.floor(math.log10(halves[len(halves) // 2]))
-    return min(max(places, 1), 2) if of.unit == "%" else min(max(places, 2), 4)
+    found = [each for each in estimates if each and not each.log]
+    halves = sorted(each.half * of.scale for each in found if each.half)
+    if of.unit == "%":
+        return min(max(_second(halves), 1), 2) if halves else 2
+    places = min(max(_second(halves), 2), 4) if halves else 3
+    least = min((max(abs(each.mean), each.half or 0.0) or math.inf for each in found), default=math.inf)
+    return places if least * of.scale >= 10 ** (1 - places) else None
 
 
-def fixed(value: float, places: int, signed: bool = False) -> str:
-    """A number with a true minus sign; an absurdly large one as a power of ten.
+def _second(halves: Sequence[float]) -> int:
+    """The decimals of the second digit of the middle one."""
+    return 1 - math.floor(math.log10(halves[len(halves) // 2]))
+
+
+def fixed(value: float, places: int | None, signed: bool = False) -> str:
+    """A number with a true minus sign; with three digits where `places` is None, and absurdly large as a power of ten.
 
     >>> fixed(-1.25, 1), fixed(0.04, 1, signed=True), fixed(3.0, 0, signed=True), fixed(-1e37, 2)
     ('−1.2', '0.0', '+3', '−1.0e+37')
+    >>> fixed(-0.00123, None), fixed(3.2e-7, None, signed=True)
+    ('−0.00123', '+3.20e−07')
     """
+    if places is None:
+        text = significant(abs(value))
+        return text if value == 0 else (MINUS if value < 0 else "+" if signed else "") + text
     text = f"{abs(value):.{places}f}" if abs(value) < ABSURD else f"{abs(value):.1e}"
     if float(text) == 0:
         return text
@@ -102,31 +119,38 @@ def significant(value: float, digits: int = 3) -> str:
     """A number with so many digits that count, and no exponent where one can do without.
 
     >>> [significant(value) for value in (14.4301, 0.48481, 1234567.0, 0.0, 3e-7)]
-    ['14.4', '0.485', '1,234,567', '0', '3.0e−07']
+    ['14.4', '0.485', '1,234,567', '0', '3.00e−07']
     """
     if not math.isfinite(value):
         return MISSING
     if value == 0:
         return "0"
     if abs(value) < 1e-4 or abs(value) >= 1e9:
-        return f"{value:.{digits - 2}e}".replace("-", MINUS)
+        return f"{value:.{digits - 1}e}".replace("-", MINUS)
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{places}f}".replace("-", MINUS)
 
 
-def half_width(value: Estimate, of: Quantity, places: int) -> str:
+def half_width(value: Estimate, of: Quantity, places: int | None) -> str:
     """Half the width of an interval, "" if there is none; one that holds more than there are values says so.
+
+    Only what is 0 is shown as 0.
 
     >>> accuracy, loss = quantity("val_accuracy"), quantity("val_loss")
     >>> [half_width(Estimate(0.5, half, 2), accuracy, 1) for half in (None, 0.012, 1.27)]
     ['', '1.2', 'over 100']
     >>> half_width(Estimate(0.5, 1e37, 2), loss, 3)
     '1.0e+37'
+    >>> half_width(Estimate(0.5, 0.0, 2), loss, 3), half_width(Estimate(0.5, 2e-5, 2), loss, 3)
+    ('0', '2e−05')
     """
-    if value.half is None:
+    if value.half is None or value.log:
         return ""
     half = value.half * of.scale
-    return "over 100" if of.unit == "%" and half > 100 else fixed(half, places)
+    if of.unit == "%" and half > 100:
+        return "over 100"
+    text = fixed(half, places) if half else "0"
+    return text if half == 0 or float(text.replace(",", "").replace(MINUS, "-")) else significant(half, 1)
 
 
 def between(low: float | None, high: float | None) -> str:
@@ -139,7 +163,7 @@ def between(low: float | None, high: float | None) -> str:
         return ""
     if high > APART * low:
         return f" (not determined: over {APART:g}{TIMES} wide)"
-    return f" ({low:.3g} to {high:.3g})"
+    return f" ({low:.3g} to {high:.3g})".replace("-", MINUS)
 
 
 def spread(mean: float, half: float | None) -> tuple[str, str]:
@@ -147,12 +171,12 @@ def spread(mean: float, half: float | None) -> tuple[str, str]:
 
     >>> spread(83.333, 19.4), spread(0.0891, 0.00291), spread(38.3, None), spread(40.0, 0.0)
     (('83', '19'), ('0.0891', '0.0029'), ('38.3', ''), ('40.0', '0'))
-    >>> spread(2.0, 1e37)
-    ('2.00', '1.0e+37')
+    >>> spread(2.0, 1e37), spread(3e-9, 1e-9)
+    (('2.00', '1.00e+37'), ('3.00e−09', '1.00e−09'))
     """
     if not half:
         return significant(mean), "" if half is None else "0"
-    if max(abs(mean), half) >= ABSURD:
+    if max(abs(mean), half) >= ABSURD or half < LITTLE:
         return significant(mean), significant(half)
     places = min(max(0, 1 - math.floor(math.log10(half))), 6)
     return f"{mean:,.{places}f}".replace("-", MINUS), f"{half:,.{places}f}"

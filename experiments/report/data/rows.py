@@ -26,6 +26,7 @@ FINALS = (
     "simulated_seconds",
     "consensus_distance",
 )
+LOSSES = tuple(name for name in FINALS if name.endswith("loss"))
 INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
 WAYS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")  # what it may take to get to the target
 DENSE = {"method": "psgd"}
@@ -118,7 +119,7 @@ def table_row(
 def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
     if other is None or other is variant or other.task != variant.task:
         return None
-    return paired(variant.finals(metric), other.finals(metric))
+    return paired(variant.finals(metric), other.finals(metric), log=metric in variant.logs)
 
 
 def _reached(variant: Variant, goal: Target) -> Reached:

@@ -14,39 +14,76 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9  # a difference of so small a part of what it is between is none
+MUCH = 8.0  # times the least: what is positive and spans more is shown by logarithm
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over n seeds; `half` is half the width of its 95 % interval, None if one seed cannot tell."""
+    """A mean over n seeds; `half` is half the width of its 95 % interval, None if one seed cannot tell.
+
+    With `log` the mean is geometric, and the interval is that of the logarithm; of two values it is of their ratio.
+    """
 
     mean: float
     half: float | None
     n: int
+    log: bool = False
+
+    @property
+    def shift(self) -> float:
+        """How far from none a difference is, or a ratio by its logarithm."""
+        return math.log(self.mean) if self.log else self.mean
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of the interval; the mean where one seed has none."""
+        half = self.half or 0.0
+        if self.log:
+            return self.mean * math.exp(-half), self.mean * math.exp(half)
+        return self.mean - half, self.mean + half
 
     @property
     def tells(self) -> bool:
-        """Does the interval leave zero out?"""
-        return self.half is not None and abs(self.mean) > self.half
+        """Does the interval leave no difference out?"""
+        return self.half is not None and abs(self.shift) > self.half
 
 
-def estimate(values: Iterable[float]) -> Estimate | None:
+def spans(values: Iterable[float]) -> bool:
+    """Are values shown by logarithm: all positive, and the largest many times the least?
+
+    >>> spans([1e-6, 3e-3]), spans([0.5, 1.0]), spans([0.0, 1.0]), spans([])
+    (True, False, False, False)
+    """
+    every = list(values)
+    return bool(every) and 0 < MUCH * min(every) < max(every)
+
+
+def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
     """Mean and 95 % interval by Student's t; values that are not finite do not count, and None is left if none does.
+
+    With `log` those of the logarithms of positive values.
 
     >>> found = estimate([1.0, 2.0, 3.0])
     >>> found.mean, round(found.half, 3), found.n
     (2.0, 2.484, 3)
     >>> estimate([1.0]), estimate([math.nan])
-    (Estimate(mean=1.0, half=None, n=1), None)
+    (Estimate(mean=1.0, half=None, n=1, log=False), None)
+    >>> found = estimate([1e-6, 1e-4], log=True)
+    >>> round(found.mean, 9), round(found.half, 1)
+    (1e-05, 29.3)
     """
     finite = np.array([value for value in values if math.isfinite(value)])
     n = len(finite)
     if n == 0:
         return None
+    if log:
+        found = estimate(np.log(finite))
+        return found and Estimate(math.exp(found.mean), found.half, n, log=True)
     mean = float(finite.mean())
     if n == 1:
         return Estimate(mean, None, 1)
-    return Estimate(mean, float(t_quantile(n - 1) * finite.std(ddof=1) / math.sqrt(n)), n)
+    same = bool(np.ptp(finite) <= ROUNDING * np.abs(finite).max())
+    return Estimate(mean, 0.0 if same else float(t_quantile(n - 1) * finite.std(ddof=1) / math.sqrt(n)), n)
 
 
 def t_quantile(freedom: int) -> float:
@@ -60,15 +97,21 @@ def t_quantile(freedom: int) -> float:
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float], log: bool = False) -> Estimate | None:
     """The mean of our value minus theirs over the seeds that both have: what a seed does to both cancels.
 
+    With `log` the geometric mean of ours over theirs.
+
     >>> paired({0: 0.75, 1: 0.5, 7: 0.1}, {0: 0.5, 1: 0.25, 8: 0.9})
-    Estimate(mean=0.25, half=0.0, n=2)
+    Estimate(mean=0.25, half=0.0, n=2, log=False)
     >>> paired({0: 0.1 + 0.2}, {0: 0.3})
-    Estimate(mean=0.0, half=None, n=1)
+    Estimate(mean=0.0, half=None, n=1, log=False)
+    >>> paired({0: 1e-3, 1: 4e-6}, {0: 2e-3, 1: 8e-6}, log=True)
+    Estimate(mean=0.5, half=0.0, n=2, log=True)
     """
     shared = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    if log:
+        return estimate((our / their for our, their in shared), log=True)
     return estimate(0.0 if math.isclose(our, their, rel_tol=ROUNDING) else our - their for our, their in shared)
 
 
@@ -124,10 +167,10 @@ def pareto_front(costs: Sequence[float], values: Sequence[float], metric: str) -
     return front
 
 
-def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+def mean_curve(rows: pd.DataFrame, x: str, y: str, log: bool = False) -> pd.DataFrame:
     """Means and 95 % intervals over seeds at each step that all of them have: columns step, x, y, low, high, n.
 
-    The interval is that of `estimate`, which tables have; one seed has none.
+    The interval is that of `estimate`, which tables have, with `log` that of the logarithms; one seed has none.
 
     >>> import pandas as pd
     >>> rows = pd.DataFrame({"run": list("aab"), "step": [1, 2, 1], "loss": [4.0, 3.0, 2.0]})
@@ -137,12 +180,14 @@ def mean_curve(rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     import pandas as pd
 
     points = rows.dropna(subset=[x, y])
+    points = points.assign(**{y: np.log(points[y])}) if log else points
     steps = points.assign(x=points[x].astype(float)).groupby("step")
     runs = points[["run", "step"]].drop_duplicates().groupby("step").size()
     means = pd.DataFrame({"x": steps["x"].mean(), "y": steps[y].mean(), "n": runs})
     n = int(runs.max()) if len(runs) else 0
     half = t_quantile(n - 1) * steps[y].std() / math.sqrt(n) if n > 1 else 0.0
     means = means.assign(low=means["y"] - half, high=means["y"] + half)[["x", "y", "low", "high", "n"]]
+    means = means.assign(**{name: np.exp(means[name]) for name in ("y", "low", "high")}) if log else means
     return means[means["n"] == n].reset_index()
 
 

@@ -5,12 +5,21 @@ Findings are written with the care that few seeds ask for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
+from commeff.experiments.config.settings import data_skew
 from commeff.experiments.report.data.analysis import Analysis, allowance
-from commeff.experiments.report.data.quantities import TIMES, decimals, fixed, half_width, quantity, significant
+from commeff.experiments.report.data.names import plugins, quoted
+from commeff.experiments.report.data.quantities import (
+    TIMES,
+    between,
+    decimals,
+    fixed,
+    half_width,
+    quantity,
+    significant,
+)
 from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
 from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
@@ -74,33 +83,13 @@ def _workers(run: RecordedRun) -> str | None:
 
 
 def _data(run: RecordedRun) -> str | None:
-    partition, alpha = run.setting("task.partition"), run.setting("task.alpha")
-    return partition and (f"{partition}, alpha {alpha}" if partition == "dirichlet" else partition)
+    skew = data_skew(run.record.config)
+    return f"differ from worker to worker: {skew}" if skew else run.setting("task.partition")
 
 
 def _environment(run: RecordedRun, key: str) -> str | None:
     value = run.record.environment.get(key)
     return None if value is None else str(value)
-
-
-def plugins(environment: Mapping[str, Any]) -> list[str]:
-    """Each plug-in of a run: its version, repository and commit, as far as they are known, and the digest of its code.
-
-    >>> facts = {"repository": "git.example/her/plugin", "commit": "0a1b2c3d4e", "digest": "f" * 64}
-    >>> plugins({"plugins": {"mine.py": facts}, "commit": "9"})
-    ['mine.py of git.example/her/plugin at 0a1b2c3d4e, digest ffffffffffff']
-    """
-    found = environment.get("plugins")
-    lines = []
-    for name, facts in found.items() if isinstance(found, Mapping) else ():
-        if not isinstance(facts, Mapping):
-            continue
-        known = {key: str(value) for key, value in facts.items() if value}
-        words = [str(name), known.get("version", "")]
-        words += [f"{word} {known[key]}" for word, key in (("of", "repository"), ("at", "commit")) if key in known]
-        digest = f", digest {known['digest'][:12]}" if "digest" in known else ""
-        lines.append(" ".join(word for word in words if word) + digest)
-    return lines
 
 
 def _versions(runs: Sequence[RecordedRun]) -> list[str]:
@@ -165,13 +154,13 @@ def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
     if len(rows) < 2:
         return ""
     column = [row.finals[analysis.metric] for row in rows]
-    name, number = top.variant.name, _number(top.finals[analysis.metric], column, analysis)
+    name, number = quoted(top.variant.name), _number(top.finals[analysis.metric], column, analysis)
     of = f"{len(rows)} variants" + (at(task) if len({row.variant.task for row in analysis.rows}) > 1 else "")
     line = f"Best mean {quantity(analysis.metric).words} of {of}: {name}, {number}."
     alike = [row for row in rows if row.from_best and not row.from_best.tells]
     strange = [row.variant.name for row in rows if row is not top and not row.from_best]
     if alike:
-        line += f" {_with(name, alike)} are not separated by {_seeds([row.from_best for row in alike])}."
+        line += f" {_with(top.variant.name, alike)} are not separated by {_seeds([row.from_best for row in alike])}."
     if strange:
         line += f" {name} has no seed in common with {listed(strange)}: nothing is said of their difference."
     return line
@@ -189,7 +178,7 @@ def at(task: str) -> str:
 def _with(name: str, others: Sequence[TableRow]) -> str:
     """A name and others, or their number."""
     names = [row.variant.name for row in others]
-    return listed([name, *names]) if len(names) < 4 else f"{name} and {listed(names)}"
+    return listed([name, *names]) if len(names) < 4 else f"{quoted(name)} and {listed(names)}"
 
 
 def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
@@ -202,12 +191,13 @@ def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     if row.saving is None or row.difference is None or row.baseline is None:
         return ""
     ties = [other for other in close if other is not row and other.saving == row.saving]
-    sends = f"{_with(row.variant.name, ties)} send" if ties else f"{row.variant.name} sends"
+    sends = f"{_with(row.variant.name, ties)} send" if ties else f"{quoted(row.variant.name)} sends"
+    again = f"{quoted(row.variant.name)} " * bool(ties)
     near = "one point" if higher_is_better(analysis.metric) else "1 %"
-    differences = [other.difference for other in good]
+    differences, kind = [other.difference for other in good], "ratio" if row.difference.log else "difference"
     return (
-        f"Fewest bytes with a mean within {near} of {row.baseline.name}: {sends} "
-        f"{significant(row.saving)}{TIMES} less on the wire, {f'{row.variant.name} ' * bool(ties)}at a difference of "
+        f"Fewest bytes with a mean within {near} of {quoted(row.baseline.name)}: {sends} "
+        f"{significant(row.saving)}{TIMES} less on the wire, {again}at a {kind} of "
         f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
     )
 
@@ -220,7 +210,7 @@ def _caveat(row: TableRow, analysis: Analysis, near: str) -> str:
     seeds, caveats = _seeds([difference]), []
     if not difference.tells:
         caveats.append("do not separate the two" if difference.n > 1 else "does not separate the two")
-    if abs(difference.mean) + (difference.half or 0.0) > allowance(base.mean, analysis.metric):
+    if abs(difference.shift) + (difference.half or 0.0) > _allowed(difference, base, analysis):
         caveats.append(f"leave room for more than {near}")
     return f"; {seeds} {' and '.join(caveats)}" if caveats else ""
 
@@ -241,7 +231,12 @@ def _within(row: TableRow, analysis: Analysis) -> bool:
     if base is None or row.difference is None:
         return False
     sign = 1.0 if analysis.metric.endswith("accuracy") else -1.0
-    return sign * row.difference.mean >= -allowance(base.mean, analysis.metric)
+    return sign * row.difference.shift >= -_allowed(row.difference, base, analysis)
+
+
+def _allowed(difference: Estimate, base: Estimate, analysis: Analysis) -> float:
+    """How much worse than the baseline still counts as near; of a ratio its logarithm."""
+    return allowance(1.0 if difference.log else base.mean, analysis.metric)
 
 
 def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
@@ -249,14 +244,14 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
     worse = [
         row.variant.name
         for row in measured
-        if row.difference and row.difference.tells and sign * row.difference.mean < 0
+        if row.difference and row.difference.tells and sign * row.difference.shift < 0
     ]
     return f"Worse than the baseline by more than the interval: {listed(worse)}." if worse else ""
 
 
 def _doubtful(left: Sequence[TableRow]) -> str:
     """Which variants are named neither best nor cheapest, and why."""
-    reasons = [f"{row.variant.name} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
+    reasons = [f"{quoted(row.variant.name)} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
     return f"Named neither best nor cheapest: {_values(reasons)}." if reasons else ""
 
 
@@ -276,6 +271,9 @@ def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
 def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analysis, signed: bool = False) -> str:
     """A number of the main table, with the decimals that its column has there."""
     of = quantity(analysis.metric)
+    if value.log:
+        low, high = value.ends if value.half is not None else (None, None)
+        return significant(value.mean) + TIMES * signed + between(low, high)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
     half = "" if value.half is None else f" ± {half_width(value, of, places)}"
@@ -287,7 +285,10 @@ def listed(names: Sequence[str]) -> str:
 
     >>> listed(["a"]), listed(["a", "b", "c"]), listed(list("abcdef"))
     ('a', 'a, b and c', '6 others')
+    >>> listed(["top-k, 10 %", "psgd"])
+    '“top-k, 10 %” and psgd'
     """
+    names = [*map(quoted, names)]
     if len(names) > 4:
         return f"{len(names)} others"
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
@@ -13,7 +13,7 @@ import pandas as pd
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
 from commeff.experiments.report.data.records import STATES, UNFINISHED, Record
-from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, spans
 from commeff.experiments.run.store import FINISHED
 
 Labels = tuple[tuple[str, str], ...]
@@ -111,6 +111,7 @@ class Variant:
     task : what it learns, where the grid has several tasks or settings of one; only variants of one are compared.
     family, kind : name and number of what is the same on other tasks; it has one look in all figures.
     colour : that a style gives it.
+    logs : the metrics whose means and intervals are those of logarithms.
     """
 
     number: int
@@ -122,6 +123,7 @@ class Variant:
     family: str
     kind: int
     colour: str = ""
+    logs: frozenset[str] = frozenset()
 
     @property
     def runs(self) -> tuple[RecordedRun, ...]:
@@ -155,7 +157,17 @@ class Variant:
 
     def final(self, metric: str) -> Estimate | None:
         """Mean and interval over the seeds that are done."""
-        return estimate(self.finals(metric).values())
+        return estimate(self.finals(metric).values(), log=metric in self.logs)
+
+
+def by_logarithm(variants: Sequence[Variant], metrics: Collection[str]) -> tuple[Variant, ...]:
+    """The variants, those of metrics by logarithm whose final numbers span so much on a task that axes would be."""
+    found: dict[str, frozenset[str]] = {}
+    for task in dict.fromkeys(variant.task for variant in variants):
+        own = [variant for variant in variants if variant.task == task]
+        ends = {metric: [end for each in own for end in each.finals(metric).values()] for metric in metrics}
+        found[task] = frozenset(metric for metric, values in ends.items() if spans(values))
+    return tuple(replace(variant, logs=found[variant.task]) for variant in variants)
 
 
 def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from commeff.experiments.report.data.statistics import MUCH
 from commeff.experiments.report.draw.figures import LETTER, QUIET, RULE, letters
 
 SQUEEZED = 0.3  # where all but a few have no more of an axis, it is broken
 ASIDE = 0.16  # of a broken axis: what the few have of it
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-MUCH = 8.0  # times the least: what is positive and spans more is drawn by logarithm
 
 
 @dataclass(frozen=True)

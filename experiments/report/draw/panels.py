@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from commeff.experiments.report.data.quantities import quantity
-from commeff.experiments.report.data.statistics import higher_is_better, pareto_front
+from commeff.experiments.report.data.statistics import Estimate, higher_is_better, pareto_front
 from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, folded, letters, room
 from commeff.experiments.report.draw.labels import Label, write_labels
@@ -52,11 +52,12 @@ class Spot:
     cost: float
     value: float
     half: float | None
+    log: bool = False
 
     @property
     def ends(self) -> tuple[float, float]:
         """Of its interval."""
-        return self.value - (self.half or 0.0), self.value + (self.half or 0.0)
+        return Estimate(self.value, self.half, 1, self.log).ends
 
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
@@ -182,6 +183,8 @@ def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
 def spot_limits(spots: Sequence[Spot], metric: str) -> AxisLimits:
     """Final values with room for their intervals, which do not decide the scale where seeds are few."""
     values = [spot.value for spot in spots]
+    if all(spot.log for spot in spots):
+        return limits([spot.ends for spot in spots], logarithm=True)
     room = max(values) - min(values) or max(2 * (spot.half or 0.0) for spot in spots) or 1.0
     ends = [(max(s.ends[0], s.value - room), min(s.ends[1], s.value + room)) for s in spots]
     known = (0.0, 1.0) if higher_is_better(metric) else (0.0 if min(values) >= 0 else -math.inf, math.inf)

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
@@ -65,7 +66,7 @@ def convergence(analysis: Analysis) -> Figure | None:
     caption += f" {clock(analysis)}" if "seconds" in views else ""
     limits = [panels.line_limits(lines, metric) for (_, metric), lines in drawn.items()]
     caption += cut_off(limits, [variant.name for variant in every if variant.diverged])
-    early = [variant.name for variant in every if _unfinished(variant)]
+    early = [quoted(variant.name) for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     styles = looks(analysis)
     legend = [(f"{variant.name}{_standing(variant)}", styles[variant.number]) for variant in every]
@@ -94,7 +95,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     names, shown = [line.name for line in lines], panels.line_limits(lines, metric)
     draw = partial(panels.before_all, others=panels.together(lines), highest=panels.top(lines), shown=shown, y=metric)
     parts = [_small(str(line.number), partial(draw, line=line), names) for line in lines]
-    base = f"{analysis.baselines[0].name} is drawn in black, " if analysis.baselines else ""
+    base = f"{quoted(analysis.baselines[0].name)} is drawn in black, " if analysis.baselines else ""
     caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
     caption += cut_off([shown], [line.name for line in lines if line.diverged])
     return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
@@ -110,7 +111,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         return None
     scale = quantity("wire_bytes").scale
     spots = [
-        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half)
+        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half, final.log)
         for variant, cost, final in sending
     ]
     data = pd.DataFrame(
@@ -126,7 +127,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += SINGLE * any(spot.half is None for spot in spots)
-    caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
+    caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
     caption += cut_off([panels.spot_limits(spots, metric)])
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
     part = Panel("all", draw, 7.6, 4.0 + 0.12 * max(0, len(spots) - MANY), (0.65, 0.15, 0.45, 0.15))
@@ -139,14 +140,29 @@ def consensus(analysis: Analysis) -> Figure | None:
     apart = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
     if not apart:
         return None
-    agreeing = [line.name for line in lines if line not in apart]
+    equal = {line.number for line in lines if line not in apart}
+    agreeing = {each: agrees_throughout(each) for each in analysis.variants if each.kind in equal}
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
-    caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
+    for always, words in ((True, "After every step in agreement"), (False, "In agreement whenever it was evaluated")):
+        names = [quoted(variant.name) for variant, found in agreeing.items() if found is always]
+        caption += f" {words}, so not drawn: {', '.join(names)}." if names else ""
     limits = panels.line_limits(apart, "consensus_distance")
     caption += cut_off([limits], [line.name for line in apart if line.diverged])
     part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
     legend = [(line.name, line.look) for line in apart]
     return Figure("consensus", "Consensus distance", caption, [part], 1, _data(apart), legend)
+
+
+def agrees_throughout(variant: Variant) -> bool:
+    """Whether the workers of a variant are equal after every step, by its method; False where it cannot tell."""
+    from commeff.experiments.config.build import strategy
+
+    run = variant.drawn[0].record
+    try:
+        built = strategy(run.parts)
+        return all(built.agrees(step) for step in range(int(run.curve["step"].max())))
+    except Exception:  # a plug-in's own code runs here
+        return False
 
 
 def sweep(analysis: Analysis, key: str) -> Figure | None:
@@ -210,7 +226,8 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    return f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
+    lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
+    return f"{lines}, on a logarithmic axis those of logarithms."
 
 
 def count_seeds(seeds: Sequence[int]) -> str:
@@ -230,16 +247,26 @@ def shown_metric(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both."""
-    styles, lines = looks(analysis), []
-    for variant in analysis.variants:
-        if {x, y} <= set(variant.curves):
-            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y))
-    return [line for line in lines if line]
+    styles = looks(analysis)
+    both = [variant for variant in analysis.variants if {x, y} <= set(variant.curves)]
+
+    def lines(log: bool) -> list[Line]:
+        found = (line_of(each, styles[each.number], each.curves, x, y, log) for each in both)
+        return [line for line in found if line]
+
+    return on_axis(lines, y)
 
 
-def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str) -> Line | None:
-    """A variant's means over seeds; None where there is nothing that its axis can show."""
-    means = mean_curve(curves, x, y)
+def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
+    """Lines, by logarithm where their axis is logarithmic."""
+    found = lines(False)
+    return lines(True) if found and panels.line_limits(found, y).logarithm else found
+
+
+def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False) -> Line | None:
+    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
+    nothing that its axis can show."""
+    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
     means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
     return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged)
 
@@ -260,7 +287,8 @@ def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:
     """
     words = " Beyond dashed lines, on grey, an axis is pressed together: a few variants lie far from all others."
     words *= any(each.broken for each in limits)
-    return words + (f" Diverged, and cut where they leave the panels: {', '.join(diverged)}." if diverged else "")
+    gone = ", ".join(map(quoted, diverged))
+    return words + (f" Diverged, and cut where they leave the panels: {gone}." if gone else "")
 
 
 def _data(lines: Sequence[Line]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.figures import FONT_SIZE, Figure
@@ -59,6 +60,17 @@ def _among(where: str, chosen: Iterable[str], names: Sequence[str]) -> None:
             raise ValueError(f"{where} must be among {choices}, got {str(name)!r}{did_you_mean(str(name), names)}")
 
 
+def unknown_variants(content: Mapping[str, Any], analysis: Analysis) -> list[str]:
+    """A line for each variant that a grid's `labels` and `order` name and that there is not."""
+    names = [name for variant in analysis.variants for name in (variant.name, variant.family)]
+    return [
+        f"{key} names {name!r}, which is no variant{did_you_mean(name, names)}"
+        for key, chosen in content.items()
+        for name in chosen
+        if name not in names
+    ]
+
+
 def restyled(
     analysis: Analysis, clocks: Sequence[Wallclock], style: Mapping[str, Any]
 ) -> tuple[Analysis, list[Wallclock]]:
@@ -85,6 +97,9 @@ def restyled(
         variants=tuple(variants.values()),
         rows=tuple(rows),
         baselines=tuple(variants[base] for base in analysis.baselines),
+        targets={
+            task: replace(goal, origin=_renamed(goal.origin, variants)) for task, goal in analysis.targets.items()
+        },
         champions={task: variants[best] for task, best in analysis.champions.items()},
     )
 
@@ -100,6 +115,12 @@ def restyled(
         for clock in clocks
     ]
     return other, times
+
+
+def _renamed(origin: str, variants: Mapping[Variant, Variant]) -> str:
+    """Where a target comes from, the baseline called by its new name."""
+    base = next((old for old in variants if f" {quoted(old.name)} " in origin), None)
+    return origin.replace(f" {quoted(base.name)} ", f" {quoted(variants[base].name)} ") if base else origin
 
 
 def _sized(figure: Figure, own: Mapping[str, Any]) -> Figure:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.names import called, quoted
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
@@ -29,7 +29,7 @@ from commeff.experiments.report.draw.figures import (
     lines_of,
 )
 from commeff.experiments.report.draw.panels import Line
-from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, shown_metric
+from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, on_axis, shown_metric
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
@@ -144,7 +144,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     """The metric against modelled seconds, a panel for each cluster."""
     metric, parts, frames, shown = shown_metric(analysis), [], [], []
     for clock in clocks:
-        lines = [line for row in clock.rows if (line := _line(analysis, row, metric)) is not None]
+        lines = on_axis(partial(_lines, analysis, clock, metric), metric)
         if not lines:
             continue
         name = clock.place.name
@@ -154,10 +154,11 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
     if not parts:
         return None
-    absent = [row.variant.name for row in clocks[0].rows if row.reason]
+    absent = [quoted(row.variant.name) for row in clocks[0].rows if row.reason]
     caption = (
-        "Lines are means over seeds, bands 95 % intervals (Student's t), against modelled seconds on a logarithmic "
-        f"scale: nothing here was measured in time. {assumptions(clocks)}"
+        "Lines are means over seeds, bands 95 % intervals (Student's t; of logarithms where the metric's axis is "
+        f"logarithmic), against modelled seconds on a logarithmic scale: nothing here was measured in time. "
+        f"{assumptions(clocks)}"
     )
     diverged = [row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason]
     caption += cut_off(shown, diverged)
@@ -169,7 +170,11 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data, legend)
 
 
-def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
+def _lines(analysis: Analysis, clock: Wallclock, metric: str, log: bool) -> list[Line]:
+    return [line for row in clock.rows if (line := _line(analysis, row, metric, log)) is not None]
+
+
+def _line(analysis: Analysis, row: VariantSeconds, metric: str, log: bool) -> Line | None:
     frames = [
         run.record.curve.assign(
             run=run.cell.run,
@@ -181,7 +186,7 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str) -> Line | None:
     if not frames:
         return None
     style = looks(analysis)[row.variant.number]
-    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric)
+    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, log)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from commeff.experiments.report.data.quantities import (
     MISSING,
+    TIMES,
     Quantity,
+    between,
     decimals,
     fixed,
     half_width,
@@ -15,9 +18,11 @@ from commeff.experiments.report.data.quantities import (
 )
 from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.variants import is_number
-from commeff.experiments.report.write.table import Column, Item
+from commeff.experiments.report.write.table import Column, Item, Table
 
 NOTHING = Item(MISSING, quiet=True)
+EQUAL = "°"  # behind an interval without width
+WHY_EQUAL = f"{EQUAL} All its seeds gave the same number, so the interval has no width."
 
 
 def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None = None) -> list[Item]:
@@ -33,27 +38,41 @@ def estimates(column: Sequence[Estimate | None], of: Quantity, best: int | None 
         NOTHING
         if value is None
         else Item(
-            fixed(value.mean * of.scale, places),
+            significant(value.mean * of.scale) if value.log else fixed(value.mean * of.scale, places),
             half_width(value, of, places),
             value.mean,
             best=position == best,
-            mark=" (n=1)" if mixed and value.n == 1 else "",
+            mark=" (n=1)" if mixed and value.n == 1 else _width(value, of.scale),
         )
         for position, value in enumerate(column)
     ]
 
 
+def _width(value: Estimate, scale: float = 1.0) -> str:
+    """The interval of a logarithm in brackets, and a mark on any that has no width."""
+    if value.half == 0:
+        return EQUAL
+    return between(*(scale * end for end in value.ends)) if value.log and value.half is not None else ""
+
+
+def explained(table: Table) -> Table:
+    """A table with a note on intervals that have no width, if it has any."""
+    marked = any(EQUAL in item.mark for column in table.columns for item in column.items)
+    return replace(table, notes=[*table.notes, WHY_EQUAL]) if marked else table
+
+
 def differences(column: Sequence[Estimate | None], of: Quantity) -> list[Item]:
-    """A column of differences, with signs; those whose interval holds zero are quiet."""
+    """A column of differences, with signs, or of ratios; those whose interval holds none are quiet."""
     places = decimals(column, of)
     return [
         NOTHING
         if value is None
         else Item(
-            fixed(value.mean * of.scale, places, signed=True),
+            significant(value.mean) + TIMES if value.log else fixed(value.mean * of.scale, places, signed=True),
             half_width(value, of, places),
             value.mean,
             quiet=not value.tells,
+            mark=_width(value),
         )
         for value in column
     ]
@@ -81,7 +100,7 @@ def seeds(n: int, of: int) -> Item:
 def cost(value: Estimate, scale: float = 1.0) -> Item:
     """What something took, down to the second digit of its interval."""
     mean, half = spread(value.mean * scale, None if value.half is None else value.half * scale)
-    return Item(mean, half, value.mean)
+    return Item(mean, half, value.mean, mark=EQUAL if value.half == 0 else "")
 
 
 def words(heading: str, texts: Iterable[str], under: str = "", **settings: bool) -> Column:
@@ -107,4 +126,6 @@ def spread_of(name: str, value: Estimate | None) -> dict[str, object]:
     """
     if value is None:
         return {}
+    if value.log and value.half is not None:
+        return {name: value.mean, f"{name}_low": value.ends[0], f"{name}_high": value.ends[1], f"{name}_n": value.n}
     return {name: value.mean, f"{name}_interval": value.half, f"{name}_n": value.n}

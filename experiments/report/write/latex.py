@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
 from commeff.experiments.escape import latex_text
 from commeff.experiments.report.write.table import Column, Item, Table
 
-LONG = 60  # characters from which a cell of words may be broken into lines
+LONG = 32  # characters from which a cell of words may be broken into lines
+WORD = 16  # and from which a word may be, after a sign or so many letters
 LINES = 142.0  # points of such a column, 5 cm
 PAGE = 345.0  # points: a line of LaTeX's article
 SIZES = {"footnotesize": 4.4, "scriptsize": 4.0, "tiny": 3.2}  # points of a letter
 COLSEP = 3.0  # points on either side of a column
 HEADING = 9  # characters from which a heading may be broken into lines
+BREAKS = rf"([=._/,:;-]|\w{{{WORD}}})(?=.)"  # behind which a line may end
 LOAD = r"% In the preamble: \usepackage{booktabs}"
 
 
@@ -48,14 +51,15 @@ def file(table: Table) -> str:
 def tabular(table: Table) -> str:
     """The columns that one would print."""
     columns = _printed(table)
-    shapes = ["p{5cm}" if _broken(column) else "l" if column.words else "r" for column in columns]
+    broken = [_broken(column) for column in columns]
+    shapes = ["p{5cm}" if each else "l" if c.words else "r" for c, each in zip(columns, broken, strict=True)]
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{''.join(shapes)}}}",
             r"\toprule",
             *(" & ".join(map(latex_text, line)) + r" \\" for line in _heads(columns) if any(line)),
             r"\midrule",
-            *(" & ".join(map(_cell, row)) + r" \\" for row in zip(*(column.items for column in columns), strict=True)),
+            *(" & ".join(map(_cell, row, broken)) + r" \\" for row in zip(*(c.items for c in columns), strict=True)),
             r"\bottomrule",
             r"\end{tabular}",
         ]
@@ -86,14 +90,21 @@ def _broken(column: Column) -> bool:
     return column.words and any(len(item.plain) > LONG for item in column.items)
 
 
-def _cell(item: Item) -> str:
-    r"""
+def _cell(item: Item, broken: bool = False) -> str:
+    r"""A cell; one that is `broken` into lines may be so within long words, too.
+
     >>> print(_cell(Item("95.1", "1.2", best=True)), _cell(Item("top_k & co")))
     \textbf{95.1} $\pm$ 1.2 top\_k \& co
     >>> print(_cell(Item("5.4", mark=" (2 of 3)")))
     5.4 (2 of 3)
+    >>> print(_cell(Item("optimizer.learning_rate=0.1"), broken=True))
+    \rightskip 0pt plus 1fil optimizer.\hspace{0pt}learning\_\hspace{0pt}rate=\hspace{0pt}0.\hspace{0pt}1
     """
     text = latex_text(item.text)
+    if broken:
+        words = (re.sub(BREAKS, r"\1\\hspace{0pt}", word) if len(word) > WORD else word for word in item.text.split())
+        parts = (r"\hspace{0pt}".join(map(latex_text, word.split(r"\hspace{0pt}"))) for word in words)
+        text = rf"\rightskip 0pt plus 1fil {' '.join(parts)}"  # what \raggedright does, but for the \\ of the row
     if item.best:
         text = rf"\textbf{{{text}}}"
     mark = " " * item.mark.startswith(" ") + latex_text(item.mark)

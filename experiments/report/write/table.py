@@ -88,7 +88,7 @@ class Table:
     def marked(self, columns: Sequence[Column] | None = None) -> list[str]:
         """The notes on marks that stand in some columns; in any, unless they are given."""
         shown = self.columns if columns is None else columns
-        marks = {item.mark for column in shown for item in column.items}
+        marks = {sign for column in shown for item in column.items for sign in item.mark[:2]} - {" ", "("}
         return [note for note in self.notes if note[:1] in marks]
 
     @classmethod

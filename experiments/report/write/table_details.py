@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity
 from commeff.experiments.report.data.rows import WAYS, shortfall
 from commeff.experiments.report.data.statistics import estimate
-from commeff.experiments.report.data.summary import plugins
 from commeff.experiments.report.data.variants import RecordedRun, Trial
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
 from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, number, seeds, spread_of, words
@@ -63,14 +63,14 @@ def sweep_table(analysis: Analysis) -> Table | None:
         return None
     short = [_short(trial, by.key) for _, trial in tried]
     finals = [
-        None if few else estimate(trial.finals(by.key).values()) for (_, trial), few in zip(tried, short, strict=True)
+        None if few else estimate(trial.finals(by.key).values(), log=by.key in variant.logs)
+        for (variant, trial), few in zip(tried, short, strict=True)
     ]
     items = estimates(finals, by)
     chosen = [trial is variant.chosen for variant, trial in tried]
     done = [(sum(run.record.state == "done" for run in trial.runs), len(trial.runs)) for _, trial in tried]
     means = [
-        Item(few or item.text, item.half, item.value, best=best)
-        for few, item, best in zip(short, items, chosen, strict=True)
+        replace(item, text=few or item.text, best=best) for few, item, best in zip(short, items, chosen, strict=True)
     ]
     columns = [
         words("variant", [variant.name for variant, _ in tried]),
@@ -168,13 +168,12 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
 
 
 def _place(environment: Mapping[str, Any]) -> dict[str, str]:
-    """What an env.json says of where a run ran; process ids and restarts are its own."""
+    """What an env.json says of where a run ran; process ids and restarts are its own, plug-ins are no place."""
     members = environment.get("members")
     machines = [member for member in members if isinstance(member, Mapping)] if isinstance(members, list) else []
     hosts = Counter(str(member.get("host", MISSING)) for member in machines)
     several = {"hosts": ", ".join(f"{host} ({count})" for host, count in sorted(hosts.items()))}
     settings = {key: str(value) for key, value in environment.items() if key not in ("members", "restarts", "plugins")}
-    settings |= {"plug-ins": "; ".join(each)} if (each := plugins(environment)) else {}
     return settings | (several if len(hosts) > 1 else {})
 
 

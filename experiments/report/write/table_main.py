@@ -9,9 +9,10 @@ from dataclasses import replace
 import pandas as pd
 
 from commeff.experiments.report.data.analysis import Analysis, clock
+from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
 from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
-from commeff.experiments.report.data.summary import at
+from commeff.experiments.report.data.summary import at, listed
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.write.cells import (
@@ -142,10 +143,11 @@ def _column(analysis: Analysis, name: str) -> Column:
     if name == "seeds":
         return Column("seeds", "done", [_seeds(row) for row in rows])
     if name == "difference":
-        under = "points, paired" if quantity(metric).unit == "%" else "paired"
+        ratio = any(row.difference and row.difference.log for row in rows)
+        under = "points, paired" if quantity(metric).unit == "%" else "ratio, paired" if ratio else "paired"
         items = differences([row.difference for row in rows], quantity(metric))
         items = [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)]
-        return Column(f"{MINUS} baseline", under, items)
+        return Column(f"{'/' if ratio else MINUS} baseline", under, items)
     if name == "saving":
         return Column("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
     if name == "to_target":
@@ -181,7 +183,8 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
         line: dict[str, object] = {"variant": row.variant.name, **row.variant.labels, **row.variant.chosen.values}
         for name, final in row.finals.items():
             line |= spread_of(name, final)
-        line |= spread_of(f"{analysis.metric}_minus_baseline", row.difference)
+        over = "over" if row.difference and row.difference.log else "minus"
+        line |= spread_of(f"{analysis.metric}_{over}_baseline", row.difference)
         line |= {"wire_saving": row.saving, "baseline": row.baseline.name if row.baseline else None}
         line |= {f"runs_{state}": count for state, count in count_states(row.variant.runs).items()}
         lines.append(line | modelled)
@@ -200,14 +203,14 @@ def _seeds(row: TableRow) -> Item:
 
 def _marked(item: Item, row: TableRow) -> Item:
     """A dagger where the best cannot be told from it."""
-    return replace(item, mark=DAGGER) if differs_from_best(row) is False else item
+    return replace(item, mark=DAGGER + item.mark) if differs_from_best(row) is False else item
 
 
 def _shared(item: Item, row: TableRow, metric: str) -> Item:
     """A difference over fewer seeds than the variant has says so."""
     if row.difference is None or row.difference.n == row.finals[metric].n:
         return item
-    return replace(item, mark=f" (n={row.difference.n})")
+    return replace(item, mark=f"{item.mark} (n={row.difference.n})")
 
 
 def _partly(item: Item, row: TableRow) -> Item:
@@ -231,6 +234,11 @@ def how_to_read(analysis: Analysis) -> list[str]:
         "Means over the seeds that are done, ± half the width of the 95 % interval (Student's t); one seed has none. "
         "± beside a difference is that of the differences, taken seed by seed over the seeds that both have."
     ]
+    if logs := dict.fromkeys(name for row in analysis.rows for name, final in row.finals.items() if final.log):
+        notes.append(
+            f"{listed([quantity(name).words for name in logs])} span much: means are geometric, intervals (from, to) "
+            "are those of logarithms, and instead of a difference there is the geometric mean of ratios, seed by seed."
+        )
     notes.append(_ranked(analysis))
     if any(differs_from_best(row) is False for row in analysis.rows):
         notes.append(
@@ -238,7 +246,7 @@ def how_to_read(analysis: Analysis) -> list[str]:
             "which does not make them equal."
         )
     if analysis.baselines:
-        names = ", ".join(variant.name for variant in analysis.baselines)
+        names = ", ".join(quoted(variant.name) for variant in analysis.baselines)
         nearest = "; each variant is compared with the one most like it" if len(analysis.baselines) > 1 else ""
         notes.append(f"Baseline: {names}{nearest}.")
     notes.append(

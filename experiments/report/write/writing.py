@@ -17,9 +17,11 @@ from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.stragglers import stragglers
+from commeff.experiments.report.draw.style import restyled, styled, unknown_variants
 from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
+from commeff.experiments.report.write.cells import explained
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown
 from commeff.experiments.report.write.table_main import check_columns, main_tables
@@ -57,6 +59,7 @@ def write_report(
     efficiency: float | None = None,
     columns: Sequence[str] | None = None,
     style: FigureStyle | None = None,
+    half: bool | None = None,
 ) -> Report:
     """Write the report of a store into `out` (STORE/report), at whatever stage its runs are.
 
@@ -69,7 +72,9 @@ def write_report(
     clusters : names or files of clusters on which wall-clock time is modelled; the grid file's.
     step_seconds, efficiency : how fast a worker computes on all of them, instead of what the grid file says.
     columns : of the main table; the others stand in a second one.
-    style : how figures look as PDF and PNG, as `commeff.experiments.report.style` reads it.
+    style : how figures look as PDF and PNG, as `commeff.experiments.report.style` reads it; its `labels` and `order`
+        are those of LaTeX tables, too.
+    half : whether the bytes of 16-bit dense psgd are counted; as the grid says, which has them unless it says so.
 
     Raises
     ------
@@ -78,11 +83,14 @@ def write_report(
     """
     folder = out or unlinked(store / "report")
     parts = [unlinked(folder / part) for part in ("figures", "tables")]
-    analysis = analyse(store, grid, metric, target, baseline)
+    analysis = analyse(store, grid, metric, target, baseline, half)
     if columns is not None:
         check_columns(analysis, columns)
     places, modeller = places_of(analysis, clusters, step_seconds, efficiency), Modeller()
     clocks = [wallclock(analysis, place, modeller) for place in places]
+    said = {"labels": analysis.grid.labels, "order": analysis.grid.order}
+    unknown = unknown_variants(said, analysis)
+    analysis, clocks = restyled(analysis, clocks, said)
     topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
@@ -90,10 +98,12 @@ def write_report(
     build = partial(_figures, topologies=topologies)
     drawn = {figure.name: figure for figure in build(analysis, clocks)}
     files: Sequence[tuple[Figure, dict[str, Any]]] = [(figure, {}) for figure in drawn.values()]
+    printed = tables
     if style:
-        from commeff.experiments.report.draw.style import styled
-
         files = styled(style, drawn, analysis, clocks, build)
+        if content := {key: style.common[key] for key in ("labels", "order") if key in style.common}:
+            own = _tables(*restyled(analysis, clocks, content), columns)
+            printed = tables | {table.name: table for table in own}
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)
     for figure, settings in files:
@@ -101,11 +111,11 @@ def write_report(
     for table in (*tables.values(), main):
         if table.name not in drawn and not table.data.empty:
             write_csv(table.data, folder / "figures" / f"{table.name}.csv")
-    unread = [*analysis.faults, *analysis.undrawn, *analysis.unknown, *faults]
+    unread = [*unknown, *analysis.faults, *analysis.undrawn, *analysis.unknown, *faults]
     write_text(folder / "report.html", html.page(analysis, tables, drawn, unread, folder))
     write_text(folder / "report.md", _markdown_document(analysis, tables.values(), drawn.values(), unread))
-    write_text(folder / "tables.tex", latex.document(tables.values()))
-    for table in tables.values():
+    write_text(folder / "tables.tex", latex.document(printed.values()))
+    for table in printed.values():
         write_text(folder / "tables" / f"{table.name}.tex", latex.file(table))
     return Report(folder, analysis, tables, main)
 
@@ -137,7 +147,7 @@ def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[s
         found += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
         every += [_named(table, part) for table in found]
     whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
-    return [*_by_kind(every), *(table for table in whole if table)]
+    return [*map(explained, _by_kind(every)), *(table for table in whole if table)]
 
 
 def _named(one: T, part: Analysis) -> T:

@@ -119,7 +119,7 @@ def test_show_teaches_a_part_by_itself(group: str) -> None:
         assert [*config] == [group]
         assert config[group]["_target_"] == node(group, name)["_target_"]
     told = invoke("show", f"{group}={name}").stdout
-    text = explanation(config[group]["_target_"])
+    text = explanation(config[group]["_target_"], name)
     assert text
     assert text in told
     typo = invoke("show", f"{group}.no_such_key=1")

@@ -47,6 +47,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [timeless(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def test_a_run_says_at_its_start_how_the_data_of_workers_differ(tmp_path: Path) -> None:
+    words = "the workers' data differ: dirichlet, alpha 0.3, the default"
+    assert words in train(tmp_path, "task=digits").stderr
+    assert "data differ" not in train(tmp_path, "task=digits", "task.partition=iid").stderr + train(tmp_path).stderr
+
+
 def test_a_run_folder_holds_the_contract(tmp_path: Path) -> None:
     result = train(tmp_path, "model=mlp", "task=digits")
     assert result.exit_code == 0, result.output

@@ -9,15 +9,26 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, words
 from commeff.experiments.config.signature import parameters
+<<<<<<< HEAD
 from commeff.experiments.run.reading import CHARACTERS, KEYS, Bounded, TooLargeError
+=======
+from commeff.experiments.grid.plan.files import CHARACTERS, KEYS, Bounded, TooLargeError
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.runner import run_one
+>>>>>>> wt-f
 from tests.experiments.cli.test_bad_inputs import BAD, make
 from tests.owned import run
 
 HEAVY = ("torch", "pandas", "matplotlib", "scipy", "networkx")
-GOOD = ("--help", "list", "list method", "reproduce --list")
+GOOD = (
+    *("--help", "list", "list method", "list optimizer", "list schedule", "reproduce --list"),
+    *("show", "show method=choco", "show topology=ring", "show optimizer=nesterov", "show schedule=cosine"),
+    *("show task=digits", "show task=language", "show compressor=qsgd", "show optimizer=lion"),
+)
 ALSO = (  # mistakes beside those of test_bad_inputs
     "train nonsense=1",
     "train optimizer.lr=big compressor.ratio=much method=mem_sgd",
@@ -82,6 +93,16 @@ def test_a_mistake_is_said_before_anything_slow_is_imported(tmp_path: Path) -> N
         assert command in GOOD or all(line.startswith("commeff: ") for line in (said or "?").splitlines()), said
 
 
+def test_a_finished_run_is_read_before_anything_slow_is_imported(tmp_path: Path) -> None:
+    config = compose(["task=quadratic", "steps=2", "workers=2"])
+    run_one(config, tmp_path / "runs" / run_id(config))
+    asked = json.dumps(["train task=quadratic steps=2 workers=2"]), json.dumps(HEAVY)
+    ended = run([sys.executable, "-c", RUN, *asked], cwd=tmp_path, check=True)
+    ((code, said, imported),) = json.loads(ended.stdout)
+    assert (code, imported) == (0, [])
+    assert "is finished already" in said
+
+
 PARTS = (  # mistakes that a part sees, which torch must be there for
     "train task=digits method=mem_sgd compressor=top_k compressor.ratio=2",
     "train task=digits method=local_sgd method.period=0",
@@ -114,14 +135,15 @@ def test_a_mistake_in_a_part_is_said_before_data_and_compilers_are_imported(tmp_
 
 LOOK = """
 import json, sys
-from commeff.experiments.config.signature import UNSAID, written, written_summary
+from commeff.experiments.config.signature import UNSAID, written, written_docstrings
 from commeff.experiments.config.schema import words
 
 found = []
 for module, name, keys in json.loads(sys.argv[1]):
     own = written(module, name) or {}
     hints = {key: own[key].annotation for key in keys if key in own}
-    found.append([written_summary(module, name), {key: words(h) for key, h in hints.items() if h is not UNSAID}])
+    first = "".join(written_docstrings(f"{module}.{name}")[:1]).partition(chr(10))[0]
+    found.append([first, {key: words(h) for key, h in hints.items() if h is not UNSAID}])
 assert "torch" not in sys.modules
 print(json.dumps(found))
 """

@@ -184,3 +184,40 @@ def test_anchors_can_be_merged(tmp_path: Path) -> None:
 def test_an_override_of_what_the_grid_sweeps_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="entry 1 of the grid sets it; change the file"):
         read_grid(written(tmp_path, BASE + PSGD), ["method=dsgd"])
+
+
+def test_what_a_grid_costs_is_said_before_any_cell_has_run(tmp_path: Path) -> None:
+    """By a few steps of each kind of cell, of which nothing stays."""
+    text = "base: {task: quadratic, workers: 4, steps: 3000}\nseeds: [0, 1]\n"
+    file = written(tmp_path, text + "grid: [{method: [psgd, local_sgd]}]\n")
+    result = CliRunner().invoke(app, ["grid", str(file), "--store", str(tmp_path / "store"), "--dry-run", "--json"])
+    assert result.exit_code == 0, result.output
+    assert "judged by a few steps of 2 kinds of cells" in result.stderr
+    rows = json.loads(result.stdout)
+    assert [row["what"] for row in rows] == [f"{m} seed {s}" for s in "01" for m in ("psgd", "local_sgd")]
+    assert all(row["seconds"] > 0 for row in rows)
+    assert rows[0]["seconds"] == rows[2]["seconds"]
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "says"),
+    [
+        ("optimizer.lr: [0.1, 0.2]", "base.optimizer.lr is a list, and lists of base are not swept: give it to the"),
+        ("topology: [ring, star]", "base.topology is a list"),
+        ("seed: [0, 1]", "base.seed is a list, and lists of base are not swept: write seeds:"),
+    ],
+)
+def test_a_list_in_the_base_is_refused_in_words(base: str, says: str, tmp_path: Path) -> None:
+    file = written(tmp_path, f"base: {{task: quadratic, {base}}}\ngrid: [{{method: dsgd}}]\n")
+    result = CliRunner().invoke(app, ["grid", str(file), "--dry-run"])
+    assert result.exit_code == 2
+    assert says in result.stderr
+    list_valued = written(tmp_path, "base: {task: quadratic, log: [tensorboard]}\ngrid: [{method: psgd}]\n")
+    assert not read_grid(list_valued).unswept(["log: tensorboard is not installed"])
+
+
+def test_cells_of_one_name_are_told_apart_by_what_varies(tmp_path: Path) -> None:
+    entries = "grid: [{name: ours, method: local_sgd, method.period: [2, 4], optimizer.lr: 0.1}, {method: psgd}]\n"
+    cells = expand(read_grid(written(tmp_path, BASE + entries)), tmp_path / "store").cells
+    assert [cell.title for cell in cells] == ["ours period=2 seed 0", "ours period=4 seed 0", "psgd seed 0"]

@@ -69,7 +69,6 @@ def written(folder: Path, **changes: object) -> str:
         ({"claims": [("loss(r.a) < 1", "scale='tiny'")]}, "scale must be one of smoke, reduced, full, got 'tiny'"),
         ({"claims": "    yield loss(r.a) < 1\n"}, "mine.py: claims must yield claim(...)"),
         ({"claims": Code("['a < b']")}, "mine.py line 12: claims must be a function, `def claims(r):`, got"),
-        ({"claims": None}, "it claims nothing"),
         (
             {"grid": [{"name": "a", "optimizer.lr": [1, 2]}], "claims": ["loss(r.a) < 1"]},
             "a is 2 cases, which differ in optimizer.lr: go through r.each('optimizer.lr'), or write a(lr='1')",

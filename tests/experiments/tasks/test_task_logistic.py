@@ -183,3 +183,49 @@ def test_plain_sgd_learns_a9a() -> None:
     report = task.evaluate(model)
     assert report["val_accuracy"] > 0.84
     assert report["train_loss"] < 0.345
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_suboptimality_is_that_of_what_the_workers_minimise(weighted: bool) -> None:
+    """Gradient descent on the workers' own losses goes to its zero, and to no other point."""
+    task = Logistic(
+        3, data="synthetic", l2=0.1, partition="dirichlet", alpha=0.2, batch=4, weighted=weighted, dtype="float64"
+    )
+    model = task.model()
+    own = [task.train.at(torch.from_numpy(rows)) for rows in task.partition.indices]
+    shares = task.partition.weights if weighted else np.full(3, 1 / 3)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=200, tolerance_grad=1e-12, tolerance_change=1e-16)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        losses = [task.losses(model(each.inputs), each.targets).mean() for each in own]
+        total = torch.stack([loss * share for loss, share in zip(losses, shares, strict=True)]).sum()
+        total.backward()
+        return total
+
+    start = float(closure().detach()) - task._least
+    assert task.evaluate(model)["suboptimality"] == pytest.approx(start, rel=1e-12)
+    optimizer.step(closure)
+    assert 0 <= task.evaluate(model)["suboptimality"] < 1e-13
+    other = Logistic(3, data="synthetic", l2=0.1, partition="dirichlet", alpha=0.2, weighted=not weighted)
+    assert other.evaluate(model.float())["suboptimality"] > 1e-4
+
+
+def test_without_a_regulariser_there_need_be_no_optimum() -> None:
+    assert "suboptimality" not in Logistic(2, data="synthetic", l2=0).evaluate(Logistic(2, data="synthetic").model())
+
+
+def test_sgd_on_minibatches_falls_to_a_floor_of_its_rate() -> None:
+    """The usual convex figure: the suboptimality of stochastic gradients, from a grid that needs no file."""
+    from commeff.experiments.config.build import build
+    from commeff.experiments.config.compose import compose
+    from commeff.training.settings import RunSettings
+    from commeff.training.trainer import train
+
+    floors = []
+    for rate in (0.5, 0.05):
+        words = ["task=logistic", "task.data=synthetic", "task.batch=2", "task.l2=0.05", "workers=4", "steps=600"]
+        parts = build(compose([*words, f"optimizer.lr={rate}", "engine=vmap"]))
+        ended = train(parts.task, parts.strategy, parts.communicator, RunSettings(steps=600, engine="vmap"))
+        floors.append(ended["suboptimality"])
+    assert 0 < floors[1] < 0.3 * floors[0] < 0.1

@@ -1,0 +1,68 @@
+"""What cells will cost while none has run: a few steps of each kind of cell, in a folder that is thrown away."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from commeff.experiments.grid.plan.cells import KINDS, Cell, kind_of
+from commeff.experiments.run.progress import Stop
+
+STEPS = 4  # of a trial: the first warms up, after the last is an evaluation
+PATIENCE = 20.0  # seconds in which all trials are to be over; a step that has begun is waited for
+
+
+@dataclass
+class Timer:
+    """When the steps of a trial were over; it asks the trial to stop when its time is."""
+
+    stop: Stop
+    end: float
+    times: list[float] = field(default_factory=lambda: [time.monotonic()])
+
+    def __call__(self, step: int, row: Mapping[str, Any]) -> None:
+        self.times.append(time.monotonic())
+        self.stop.requested = self.times[-1] > self.end
+
+    def seconds(self, every: int) -> float:
+        """Of a step, its share of the evaluations among them."""
+        took = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+        step = fmean(took[1:-1] or took)
+        return step + (max(0.0, took[-1] - step) / every if len(took) == STEPS else 0.0)
+
+
+def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
+    """Seconds a step by what cells have in common, as `cells.rates` gives them; and how many cells were tried.
+
+    Of each kind of cell one is tried, while there is time, on this process: a run of several processes counts as if
+    its workers were simulated, and one that fails as if it had not been tried.
+    """
+    from commeff.experiments.run.runner import RunFailed, run_one  # with torch
+    from commeff.training.settings import RunSettings
+
+    found: dict[str, list[float]] = {}
+    end, count = time.monotonic() + PATIENCE, 0
+    for cell in {kind_of(cell.config, KINDS[0]): cell for cell in cells}.values():
+        if time.monotonic() > end:
+            break
+        stop = Stop()
+        config, timer = dict(cell.config), Timer(stop, end)
+        config |= {"nproc": 1, "steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": 0, "log": []}
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                ended = run_one(config, Path(folder) / "trial", timer, stop)
+            except (RunFailed, ValueError):
+                continue
+        if ended["state"] == "killed" and not stop.requested:
+            raise KeyboardInterrupt
+        if len(timer.times) > 1:
+            count += 1
+            every = RunSettings(cell.config["steps"], cell.config["evaluate_every"]).rows_every
+            for kind in KINDS:
+                found.setdefault(kind_of(cell.config, kind), []).append(timer.seconds(every))
+    return {kind: fmean(seconds) for kind, seconds in found.items()}, count
