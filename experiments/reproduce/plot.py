@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity as known_quantity
-from commeff.experiments.report.data.statistics import estimate
+from commeff.experiments.report.data.statistics import interval
+from commeff.experiments.report.draw import lines as draw
+from commeff.experiments.report.draw.figures import QUIET, Figure, Look
+from commeff.experiments.report.draw.lines import Drawing, LinePanel, MeanLine, Points
 from commeff.experiments.reproduce.cases import values_of
 from commeff.experiments.reproduce.constants import CaseView, number_of
 from commeff.experiments.reproduce.quantities import quantity
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Results
-
-Points = NDArray[np.float64]  # shape (points, 4): x, mean, ends of its interval; or (points, 2)
 
 
 @dataclass(frozen=True)
@@ -69,40 +69,6 @@ def _worded(labels: Any) -> dict[str, str]:
     return dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(labels, "")
 
 
-@dataclass(frozen=True, eq=False)
-class TableLine:
-    """A line of a panel: the place of its variant, and its own among those of the variant.
-
-    `printed` are published values; `guides` what each function among the guides is along it.
-    """
-
-    label: str
-    colour: int
-    style: int
-    points: Points
-    printed: Points
-    guides: dict[str, Points] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class TablePanel:
-    """The lines of a panel."""
-
-    title: str
-    lines: list[TableLine]
-
-
-@dataclass(frozen=True, eq=False)
-class Drawing:
-    """All panels of a figure; `places` are the words along a horizontal axis that is of words."""
-
-    panels: list[TablePanel]
-    x_title: str
-    y_title: str
-    places: list[str]
-    curves: bool
-
-
 def drawing(results: Results, plot: Plot) -> Drawing:
     """The figure of a table."""
     every = [*results.cases, *_printed_alone(results, plot)]
@@ -118,11 +84,22 @@ def drawing(results: Results, plot: Plot) -> Drawing:
             line = _line(results, here, plot, along, np.array([x_scale, y_scale]))
             if len(line[0]) or len(line[1]):
                 single = max(len(each.seen) for each in here) == 1 and not results.table.exact
-                own.append(TableLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
-        panels.append(TablePanel("" if value is None else _words(results, key, value, shown), own))
+                own.append(MeanLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
+        panels.append(LinePanel("" if value is None else _words(results, key, value, shown), own))
     curves = any(plot.x in seen.curve for each in cases for seen in each.seen.values())
     places = [results.table.called(place) for place in along]
-    return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves)
+    guides = {guide: None if callable(of) else float(of) for guide, of in plot.guides.items()}
+    return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves, plot.log, guides)
+
+
+def figure(results: Results, plot: Plot) -> Figure:
+    """The figure of a table, drawn with what its open markers are."""
+    drawn = drawing(results, plot)
+    printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
+    kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
+    shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
+    key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
+    return draw.figure("figure", results.table.title, drawn, key)
 
 
 def _printed_alone(results: Results, plot: Plot) -> list[CaseResult]:
@@ -193,11 +170,11 @@ def _line(
         if curves and plot.y.metrics == (plot.y.text,):
             both = [curve[[plot.x, plot.y.text]].to_numpy(float) for curve in curves if plot.y.text in curve]
             points = [np.array(rows).T for rows in zip(*both, strict=False)]
-            own = [(float(np.mean(x)), *_interval(y, "y" in plot.log)) for x, y in points]
+            own = [(float(np.mean(x)), *interval(y, "y" in plot.log)) for x, y in points]
         else:
             place = _place(results, case, plot.x)
             x = float(along.index(place)) if isinstance(place, str) else place
-            own = [(x, *_interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
+            own = [(x, *interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
         rows += own
         ends = [own[0][0], own[-1][0]] if own else []
         for guide, of in plot.guides.items():
@@ -234,20 +211,3 @@ def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) ->
         return at if isinstance(at, str) else number_of(at, "figure.x")
     except TableError:
         return math.nan
-
-
-def _interval(values: Sequence[float], log: bool) -> tuple[float, float, float]:
-    """The mean and the ends of its 95 % interval; on a logarithmic axis those of the logarithms.
-
-    >>> [round(each, 3) for each in _interval([0.5, 1.0, 2.0], log=True)]
-    [1.0, 0.179, 5.595]
-    """
-    finite = [value for value in values if math.isfinite(value)]
-    if log and finite and min(finite) > 0:
-        mean, low, high = map(math.exp, _interval([math.log(value) for value in finite], log=False))
-        return mean, low, high
-    found = estimate(finite)
-    if found is None:
-        return math.nan, math.nan, math.nan
-    half = found.half or 0.0
-    return found.mean, found.mean - half, found.mean + half

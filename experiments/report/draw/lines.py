@@ -1,20 +1,26 @@
-"""The figure of a table, in the style of reports: lines named at their ends, printed values as open markers."""
+"""Means with their intervals along an axis of numbers, curves or words: lines named at their ends, guides in grey.
+
+What tables of papers and `commeff figure` draw.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from commeff.experiments.report.draw.axes import few, logarithmic
 from commeff.experiments.report.draw.figures import (
     DASHES,
+    FONT_SIZE,
     INK,
     MARKERS,
     QUIET,
@@ -26,9 +32,8 @@ from commeff.experiments.report.draw.figures import (
     look,
 )
 from commeff.experiments.report.draw.labels import ASIDE, Label, end_labels
-from commeff.experiments.reproduce.plot import Drawing, Plot, TableLine, TablePanel, drawing
-from commeff.experiments.reproduce.results import Results
 
+Points = NDArray[np.float64]  # shape (points, 4): x, mean, ends of its interval; or (points, 2)
 WIDE, HIGH = 2.9, 2.1  # inches of axes
 NAMED = 1.7  # inches of a line of a label
 FEW = 8  # values along an axis that get ticks of their own
@@ -36,51 +41,102 @@ DENSE = 12  # points of a curve without markers
 DODGE = 0.09  # by which lines stand aside of each other over words
 
 
-def figure(results: Results, plot: Plot) -> Figure:
-    """The figure of a table: the mean over seeds, and its 95 % interval."""
-    drawn = drawing(results, plot)
+@dataclass(frozen=True, eq=False)
+class MeanLine:
+    """A line of a panel: which colour it has, and which style among those of its colour.
+
+    `printed` are published values; `guides` what each guide that is a line's own is along it.
+    """
+
+    label: str
+    colour: int
+    style: int
+    points: Points
+    printed: Points = field(default_factory=lambda: np.empty((0, 2)))
+    guides: Mapping[str, Points] = field(default_factory=dict)
+    ink: str = ""  # instead of its colour
+
+    @property
+    def look(self) -> Look:
+        """Colour, dash and marker."""
+        own = look(self.colour + 1)
+        dash = DASHES[(DASHES.index(own.dash) + self.style) % len(DASHES)]
+        marker = MARKERS[(self.colour + self.style) % len(MARKERS)]
+        return replace(own, colour=self.ink or own.colour, dash=dash, marker=marker)
+
+
+@dataclass(frozen=True, eq=False)
+class LinePanel:
+    """The lines of a panel."""
+
+    title: str
+    lines: Sequence[MeanLine]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """All panels of a figure.
+
+    `places` are the words along a horizontal axis that is of words; `log` names the logarithmic axes. `guides` are grey
+    lines by what they are called: powers of x through the first line, or None where lines have their own.
+    """
+
+    panels: Sequence[LinePanel]
+    x_title: str
+    y_title: str
+    places: Sequence[str] = ()
+    curves: bool = False
+    log: str = ""
+    guides: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def figure(
+    name: str,
+    title: str,
+    drawn: Drawing,
+    key: Sequence[tuple[str, Look]] = (),
+    style: Mapping[str, Any] = MappingProxyType({}),
+) -> Figure:
+    """The mean over seeds, and its 95 % interval; of a style its width, height and font_size."""
+    size, width, height = style.get("font_size", FONT_SIZE) / FONT_SIZE, style.get("width"), style.get("height")
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
-    limits = _limits(drawn, plot)
+    limits = _limits(drawn)
     last = {line.label: panel for panel in drawn.panels for line in panel.lines}
     parts = []
     for i, panel in enumerate(drawn.panels):
         named = [line.label for line in panel.lines if last[line.label] is panel and line.label]
-        named += plot.guides if panel is drawn.panels[-1] else []
+        named += drawn.guides if panel is drawn.panels[-1] else []
         folds = {label: folded(label, NAMED) for label in named}
-        right = max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
-        left = 0.2 if i else 0.75
-        axes_of = partial(_panel, panel=panel, drawn=drawn, plot=plot, limits=limits, names=folds, first=i == 0)
-        parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.75, (left, right, 0.45, 0.3)))
-    printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
-    kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
-    shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
-    key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
-    return Figure("figure", results.table.title, "", parts, len(parts), legend=key, own_key=True)
+        right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
+        left, below, above = size * (0.2 if i else 0.75), size * 0.45, size * 0.3
+        draw = partial(_panel, panel=panel, drawn=drawn, limits=limits, names=folds, first=i == 0)
+        across = width / len(drawn.panels) if width else left + wide + right
+        parts.append(Panel(str(i), draw, across, height or HIGH + below + above, (left, right, below, above)))
+    return Figure(name, title, "", parts, len(parts), legend=key, own_key=True)
 
 
 def _panel(
     axes: Axes,
-    panel: TablePanel,
+    panel: LinePanel,
     drawn: Drawing,
-    plot: Plot,
     limits: tuple[tuple[float, float], tuple[float, float]],
     names: dict[str, str],
     first: bool,
 ) -> None:
-    for axis in plot.log:
+    for axis in drawn.log:
         axes.set(**{f"{axis}scale": "log"})
     axes.set(xlim=limits[0], ylim=limits[1], xlabel=drawn.x_title)
     axes.set_title(panel.title, color=INK)
     axes.set_ylabel(drawn.y_title if first else "")
     ends = [
-        Label(*_end(line), names[line.label], _look(line).colour, i)
+        Label(*_end(line), names[line.label], line.look.colour, i)
         for i, line in enumerate(panel.lines)
         if line.label in names
     ]
     for i, line in enumerate(panel.lines):
-        _line(axes, line, drawn, limits[1][0], (i - (len(panel.lines) - 1) / 2) * DODGE if drawn.places else 0.0)
-    for guide, of in plot.guides.items():
-        points = _guide(axes, guide, of, panel)
+        draw_line(axes, line, drawn, limits[1][0], (i - (len(panel.lines) - 1) / 2) * DODGE if drawn.places else 0.0)
+    for guide, exponent in drawn.guides.items():
+        points = _guide(axes, guide, exponent, panel)
         if len(points) and guide in names:
             ends.append(Label(points[-1, 0], points[-1, 1], names[guide], QUIET, len(ends)))
     places = sorted({float(x) for line in panel.lines for x in (*line.points[:, 0], *line.printed[:, 0])})
@@ -88,30 +144,23 @@ def _panel(
         axes.set_xticks(range(len(drawn.places)), [place.replace(" ", "\n") for place in drawn.places])
     elif not drawn.curves and len(places) <= FEW:
         few(axes, places)
-    elif "x" in plot.log:
+    elif "x" in drawn.log:
         logarithmic(axes, "x")
-    if "y" in plot.log:
+    if "y" in drawn.log:
         logarithmic(axes, "y")
     axes.tick_params(labelleft=first)
     if ends:
         end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
-def _end(line: TableLine) -> tuple[float, float]:
+def _end(line: MeanLine) -> tuple[float, float]:
     points = line.points if len(line.points) else line.printed
     return float(points[-1, 0]), float(points[-1, 1])
 
 
-def _look(line: TableLine) -> Look:
-    """That of a variant; its lines differ in dashes."""
-    own, style = look(line.colour + 1), line.style
-    dash = DASHES[(DASHES.index(own.dash) + style) % len(DASHES)]
-    return replace(own, dash=dash, marker=MARKERS[(line.colour + style) % len(MARKERS)])
-
-
-def _line(axes: Axes, line: TableLine, drawn: Drawing, bottom: float, aside: float) -> None:
+def draw_line(axes: Axes, line: MeanLine, drawn: Drawing, bottom: float, aside: float = 0.0) -> None:
     """Means with intervals, and what is printed: joined where no two points stand above each other."""
-    own, (x, mean, low, high) = _look(line), line.points.T
+    own, (x, mean, low, high) = line.look, line.points.T
     low = np.maximum(low, bottom)
     if drawn.curves:
         marker = own.marker if len(x) <= DENSE else ""
@@ -126,11 +175,11 @@ def _line(axes: Axes, line: TableLine, drawn: Drawing, bottom: float, aside: flo
         axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=own.colour, zorder=3, **hollow)
 
 
-def _guide(axes: Axes, guide: str, of: float | Callable[[Any], Any], panel: TablePanel) -> np.ndarray:
-    """A grey line, or one of each line's colour where a function tells them apart; the points of the last."""
+def _guide(axes: Axes, guide: str, exponent: float | None, panel: LinePanel) -> Points:
+    """A grey line, or one of each line's colour where lines have their own that differ; the points of the last."""
     style: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 1.5}
-    if not callable(of):
-        points = power(panel, float(of))
+    if exponent is not None:
+        points = power(panel, exponent)
         axes.plot(*points.T, color=QUIET, **style)
         return points
     found = [(line, line.guides[guide]) for line in panel.lines if len(line.guides.get(guide, ()))]
@@ -139,11 +188,11 @@ def _guide(axes: Axes, guide: str, of: float | Callable[[Any], Any], panel: Tabl
         axes.plot(*every.T, color=QUIET, **style)
         return every
     for line, points in found:
-        axes.plot(*points.T, color=_look(line).colour, **style)
+        axes.plot(*points.T, color=line.look.colour, **style)
     return found[-1][1]
 
 
-def power(panel: TablePanel, exponent: float) -> np.ndarray:
+def power(panel: LinePanel, exponent: float) -> Points:
     """A power of x through the middle of the first line that has several points."""
     several = (line.points for line in panel.lines if len({*line.points[:, 0]}) > 1)
     points = next(several, np.empty((0, 4)))
@@ -154,7 +203,7 @@ def power(panel: TablePanel, exponent: float) -> np.ndarray:
     return np.stack([x, level * (x / at) ** exponent], axis=1)
 
 
-def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
+def _limits(drawn: Drawing) -> tuple[tuple[float, float], tuple[float, float]]:
     """What all panels show: all means and printed values, and of intervals as much again as means span."""
     lines = [line for panel in drawn.panels for line in panel.lines]
     x, y = np.concatenate(
@@ -162,10 +211,10 @@ def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[floa
     ).T
     guides = chain(*(points[:, 1] for line in lines for points in line.guides.values()))
     wide = [*chain(*(line.points[:, 2:].ravel() for line in lines))]
-    across = _hull([*x], [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
+    across = _hull([*x], [], "x" in drawn.log, 0.03 * drawn.curves or 0.06)
     if drawn.places:
         across = (-0.5, len(drawn.places) - 0.5)
-    return across, _hull([*y, *guides], wide, "y" in plot.log, 0.05)
+    return across, _hull([*y, *guides], wide, "y" in drawn.log, 0.05)
 
 
 def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> tuple[float, float]:
