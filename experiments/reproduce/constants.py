@@ -1,21 +1,19 @@
 """What a function of a case may ask for: its labels, its settings, and constants of its parts.
 
-`c["times"]` and `c["workers"]` are numbers where they can be, otherwise words. `c.task.NAME` is what the task's method
-`constants()` says, such as L and mu of `risk`, or d of its model, or how many training samples it has;
-`c.topology.NAME` is rho, gap, lambda_min or degree of the first mixing matrix, or the period; `c.compressor.NAME` is
-delta or omega for the d of the task's model, or d.
+`c["times"]` and `c["workers"]` are numbers where they can be, otherwise words; `c.task.NAME`, `c.topology.NAME` and
+`c.compressor.NAME` are what `commeff.experiments.catalogue.constants` has.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from commeff.experiments.catalogue.constants import PARTS, NoConstantError, NoPartError, constant
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.reading import TableError
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from commeff.experiments.reproduce.table import PublishedTable
 
 DIGITS = 6  # of a number that a function puts into a setting: libraries differ in the last digits
-PARTS = ("task", "topology", "compressor")
 
 
 class MissingPartError(TableError):
@@ -93,11 +90,20 @@ class PartConstants:
             raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
         if self._case.parts == "none":
             return math.nan
-        found = _constants(self._part, *_plain_words(self._case))
-        if name not in found:
-            near = did_you_mean(name, found)
-            raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
-        return found[name]
+        try:
+            return constant(_composed(*_plain_words(self._case)), self._part, name)
+        except NoPartError as error:
+            raise MissingPartError(str(error)) from None
+        except NoConstantError as error:
+            raise TableError(str(error)) from None
+
+
+@cache
+def _composed(*words: str) -> Mapping[str, Any]:
+    """The configuration of a run with these settings."""
+    from commeff.experiments.config.compose import compose
+
+    return compose(words)
 
 
 def _plain_words(view: CaseView) -> list[str]:
@@ -130,47 +136,3 @@ def number_of(found: Any, what: str) -> float:
         return float(found)
     except (TypeError, ValueError):
         raise TableError(f"{what} must be a number, got {found!r}") from None
-
-
-@cache
-def _constants(part: str, *words: str) -> Mapping[str, float]:
-    """The constants of a part of the run with these settings."""
-    from commeff.experiments.config.compose import compose
-
-    config = compose(words)
-    if part not in config:
-        raise MissingPartError(f"the method has no {part}")
-    own, task = (json.dumps({name: config[name]}, sort_keys=True) for name in (part, "task"))
-    if part == "compressor":
-        return _of_compressor(own, int(_of_task(task)["d"]))
-    return _of_task(own) if part == "task" else _of_topology(own)
-
-
-@cache
-def _of_task(config: str) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    task = build.part(json.loads(config), "task")
-    d = float(sum(parameter.numel() for parameter in task.model().parameters()))
-    constants: Callable[[], Mapping[str, float]] = getattr(task, "constants", dict)
-    return {"d": d, **({"samples": float(task.size)} if task.size else {}), **constants()}
-
-
-@cache
-def _of_topology(config: str) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    topology = build.topology(json.loads(config))
-    matrix = topology.at(0)
-    found = {"rho": matrix.rho, "gap": 1 - matrix.rho, "degree": float(matrix.degree), "n": float(topology.n)}
-    found |= {"lambda_min": matrix.lambda_min} if matrix.symmetric else {}
-    return found | ({"period": float(topology.period)} if topology.period else {})
-
-
-@cache
-def _of_compressor(config: str, d: int) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    compressor = build.part(json.loads(config), "compressor")
-    sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
-    return {name: float(size) for name, size in sizes.items() if size is not None}

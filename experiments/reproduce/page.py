@@ -13,8 +13,8 @@ from commeff.experiments.report.draw.figures import save, write_csv
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
+from commeff.experiments.reproduce.figure import figure
 from commeff.experiments.reproduce.judging import NOT_COMPARABLE, OFF, OK, PAPER, THEORY, US, Claim, Comparison
-from commeff.experiments.reproduce.plot import figure
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.experiments.reproduce.table import TableCluster
 from commeff.experiments.reproduce.verdicts import FAILS, HOLDS, UNTOLD, shown
