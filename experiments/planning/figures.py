@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
-from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
+from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
 from commeff.planner import Timeline
 
 KINDS = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]), "W": ("gradients of weights", COLOURS[2])}
@@ -26,7 +26,7 @@ def save(path: Path, size: tuple[float, float], draw: Callable[[Canvas], None]) 
         canvas = Canvas(figsize=size, layout="constrained")
         draw(canvas)
         path.parent.mkdir(parents=True, exist_ok=True)
-        canvas.savefig(path, dpi=160, metadata=NO_DATE if path.suffix == ".pdf" else None)
+        print_to(canvas, path)
 
 
 def timeline(canvas: Canvas, run: Timeline, title: str) -> None:
