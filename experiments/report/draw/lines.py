@@ -108,7 +108,8 @@ def figure(
         named += drawn.guides if panel is drawn.panels[-1] else []
         folds = {label: folded(label, NAMED) for label in named}
         right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
-        left, below, above = size * (0.2 if i else 0.75), size * 0.45, size * 0.3
+        left, below = size * (0.2 if i else 0.75), size * 0.45
+        above = size * (0.3 if any(each.title for each in drawn.panels) else 0.12)
         draw = partial(_panel, panel=panel, drawn=drawn, limits=limits, names=folds, first=i == 0)
         across = width / len(drawn.panels) if width else left + wide + right
         parts.append(Panel(str(i), draw, across, height or HIGH + below + above, (left, right, below, above)))
@@ -177,7 +178,7 @@ def draw_line(axes: Axes, line: MeanLine, drawn: Drawing, bottom: float, aside: 
 
 def _guide(axes: Axes, guide: str, exponent: float | None, panel: LinePanel) -> Points:
     """A grey line, or one of each line's colour where lines have their own that differ; the points of the last."""
-    style: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 1.5}
+    style: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 2.5}
     if exponent is not None:
         points = power(panel, exponent)
         axes.plot(*points.T, color=QUIET, **style)
@@ -193,14 +194,14 @@ def _guide(axes: Axes, guide: str, exponent: float | None, panel: LinePanel) -> 
 
 
 def power(panel: LinePanel, exponent: float) -> Points:
-    """A power of x through the middle of the first line that has several points."""
-    several = (line.points for line in panel.lines if len({*line.points[:, 0]}) > 1)
-    points = next(several, np.empty((0, 4)))
-    if not len(points) or points[0, 0] <= 0:
+    """A power of x through the middle of the line that is most like it."""
+    several = [line.points for line in panel.lines if len({*line.points[:, 0]}) > 1 and (line.points[:, :2] > 0).all()]
+    if not several:
         return np.empty((0, 2))
-    x = np.geomspace(points[0, 0], points[-1, 0], 50)
-    at, level = np.exp(np.mean(np.log(points[:, 0]))), np.exp(np.mean(np.log(points[:, 1])))
-    return np.stack([x, level * (x / at) ** exponent], axis=1)
+    logs = [np.log(points[:, :2]).T for points in several]
+    x, y = min(logs, key=lambda line: abs(np.polyfit(line[0], line[1], 1)[0] - exponent))
+    across = np.geomspace(float(np.exp(x[0])), float(np.exp(x[-1])), 50)
+    return np.stack([across, np.exp(y.mean() + exponent * (np.log(across) - x.mean()))], axis=1)
 
 
 def _limits(drawn: Drawing) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -210,7 +210,10 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    return f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
+    words = (
+        f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables; "
+    )
+    return f"{words}on a logarithmic axis no further down than up."
 
 
 def count_seeds(seeds: Sequence[int]) -> str:
