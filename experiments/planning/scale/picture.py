@@ -17,7 +17,7 @@ IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
 BROKEN = ((0, (5, 2)), (0, (8, 2)), (0, (3, 1.5)), (0, (6, 1.5, 1.5, 1.5)))  # every one of them has gaps
 Looks = Mapping[str, Look]
 CAPTION = "Dashed: modelled. Dotted: ideal."
-MARGINS = (0.62, 0.12, 0.45, 0.3)
+MARGINS = (0.72, 0.12, 0.45, 0.3)
 
 
 def look(position: int) -> Look:

@@ -166,13 +166,16 @@ def points(
     words = rows["x"].map(lambda value: isinstance(value, str)).any()
     good = rows[["y"] if words else ["x", "y"]].astype(float).map(math.isfinite).all(axis=1)
     bad = set(rows[~good]["point"])  # a mean over the lucky seeds would flatter
-    left_out[f"without {x.text} or {y.text} for every seed"] += rows[rows["point"].isin(bad)]["run"].nunique()
+    lost = Counter(run.record.state for run in shown if run.record.state != "done" and measured)
+    alike = rows[rows["point"].isin(bad)]["run"].nunique() - lost.total()
+    left_out.update(lost + Counter({f"without {x.text} or {y.text}, or of a point where one is": alike}))
     rows = rows[~rows["point"].isin(bad)] if not curves else rows[good]
     if log is None:
-        log = "x" * (not words and not curves and _much(rows["x"])) + "y" * _much(rows["y"])
+        sent = rows["x"][rows["x"] > 0] if curves and x.text.endswith("bytes") else rows["x"][: 0 if curves else None]
+        log = "x" * (not words and _much(sent)) + "y" * _much(rows["y"])
     for axis in log:
         low = rows[axis].astype(float) <= 0
-        left_out[f"0 or less on a logarithmic axis {axis}"] += rows[low]["run"].nunique()
+        left_out[f"0 or less on a logarithmic axis {axis}"] += 0 if curves else rows[low]["run"].nunique()
         rows = rows[~low]
     data = _averaged(rows, per, words, "y" in log)
     if data.empty:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -133,18 +134,19 @@ class LogTicks(LogLocator):
     """
 
     def __init__(self, room: float) -> None:
-        super().__init__()
+        super().__init__(numticks=99)
         self.room = room  # labels that fit
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
         """The ticks between two ends."""
-        decades = math.log10(vmax) - math.log10(vmin)
-        choices = ((1.0, 2.0, 5.0), (1.0, 3.0))
-        self.set_params(subs=next((subs for subs in choices if decades * len(subs) <= self.room), (1.0,)))
-        tries = super().tick_values(vmin, vmax), MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)
-        within = [each[(each >= vmin * (1 - 1e-9)) & (each <= vmax * (1 + 1e-9))] for each in map(np.asarray, tries)]
-        fitting = (ticks for ticks in within if 2 < len(ticks) <= max(self.room, 3))
-        return [float(tick) for tick in next(fitting, max(within, key=len))]
+        tries: list[Any] = []
+        for subs in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
+            self.set_params(subs=subs)
+            tries.append(super().tick_values(vmin, vmax))
+        tries.append(tries[-1][:: max(1, math.ceil(len(tries[-1]) / self.room))])
+        tries.append(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax))
+        within = [[float(tick) for tick in each if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)] for each in tries]
+        return next((ticks for ticks in within if 2 < len(ticks) <= max(self.room, 3)), within[-1])
 
 
 def logarithmic(axes: Axes, which: str) -> None:

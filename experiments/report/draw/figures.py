@@ -46,6 +46,7 @@ STYLE: dict[Any, Any] = {
     "axes.titley": 1.0,  # above the axes at once: nothing is measured to find where
     "axes.edgecolor": QUIET,
     "axes.labelcolor": INK,
+    "axes.formatter.useoffset": False,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
-from commeff.experiments.report.draw.axes import few, logarithmic
+from commeff.experiments.report.draw.axes import few, logarithmic, plain
 from commeff.experiments.report.draw.figures import (
     DASHES,
     FONT_SIZE,
@@ -143,12 +144,14 @@ def _panel(
     places = sorted({float(x) for line in panel.lines for x in (*line.points[:, 0], *line.printed[:, 0])})
     if drawn.places:
         axes.set_xticks(range(len(drawn.places)), [place.replace(" ", "\n") for place in drawn.places])
-    elif not drawn.curves and len(places) <= FEW:
+    elif not drawn.curves and len(places) <= FEW and all(math.isclose(float(f"{x:.3g}"), x) for x in places):
         few(axes, places)
     elif "x" in drawn.log:
         logarithmic(axes, "x")
     if "y" in drawn.log:
         logarithmic(axes, "y")
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: plain(value)))
     axes.tick_params(labelleft=first)
     if ends:
         end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])

@@ -90,7 +90,7 @@ def _label(per: Sequence[str], values: Sequence[str]) -> str:
     """
     pairs = [(key, value) for key, value in zip(per, values, strict=True) if value]
     return ", ".join(
-        f"{quantity(key).words} {float(value):g}" if is_number(value) else value if key == NAME else called(value)
+        f"{quantity(key).heading} {float(value):g}" if is_number(value) else value if key == NAME else called(value)
         for key, value in pairs
     )
 
