@@ -42,6 +42,11 @@ class FigureRun:
         """All keys that decide the result, seeds too."""
         return leaves(self.record.config) | ({NAME: self.name} if self.name else {})
 
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to read of it."""
+        return bool(self.record.config) or not self.record.curve.empty
+
     def value(self, name: str, along: bool) -> Any:
         """What a name stands for: a number or a word of the settings, a curve, its end, or a constant of a part."""
         if (setting := self.settings.get(name)) is not None:
@@ -150,8 +155,8 @@ def points(
     ValueError
         If something else varies, if y is no number, or if there is nothing to show.
     """
-    left_out = Counter(f"{run.record.state}, without settings" for run in runs if not run.record.config)
-    runs = [run for run in runs if run.record.config]
+    left_out = Counter(run.record.state for run in runs if not run.known)
+    runs = [run for run in runs if run.known]
     kind = kinds(runs, {"--x": x, "--y": y}, per)
     curves = any(kind[name] == "metric" for name in x.along)
     _refuse_what_varies(runs, kind, per)
@@ -161,10 +166,11 @@ def points(
     rows = _rows(shown, x, y, per, curves)
     if rows.empty:
         raise ValueError(f"there must be a run that is done, got {len(runs)} runs, {in_words(left_out) or 'none'}")
-    if rows["y"].map(lambda value: isinstance(value, str)).any():
+    if any(isinstance(value, str) for value in rows["y"]):
         raise ValueError(f"--y must be a number, got {y.text}, which is a word; put it at --x")
-    words = rows["x"].map(lambda value: isinstance(value, str)).any()
-    good = rows[["y"] if words else ["x", "y"]].astype(float).map(math.isfinite).all(axis=1)
+    words = any(isinstance(value, str) for value in rows["x"])
+    good = rows["y"].map(math.isfinite)
+    good &= rows["x"].map(lambda value: isinstance(value, str) if words else math.isfinite(value))
     bad = set(rows[~good]["point"])  # a mean over the lucky seeds would flatter
     lost = Counter(run.record.state for run in shown if run.record.state != "done" and measured)
     alike = rows[rows["point"].isin(bad)]["run"].nunique() - lost.total()
@@ -212,8 +218,9 @@ def _refuse_what_varies(runs: Sequence[FigureRun], kind: Mapping[str, str], per:
     if loose:
         values = dict.fromkeys(str(each.get(loose[0], "none")) for each in flat)
         raise ValueError(
-            f"{' and '.join(loose)} must be at an axis, in --per or fixed, got {loose[0]} {', '.join(values)}: a mean "
-            f"over them says nothing; add --per {loose[0]} or --only {loose[0]}={next(iter(values))}"
+            f"{' and '.join(loose)} must be at an axis, tell lines apart or be fixed, got {loose[0]} "
+            f"{', '.join(values)}: a mean over them says nothing; add --per {loose[0]} (in Python, by) or --only "
+            f"{loose[0]}={next(iter(values))}"
         )
 
 

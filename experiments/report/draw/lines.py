@@ -168,11 +168,13 @@ def draw_line(axes: Axes, line: MeanLine, drawn: Drawing, bottom: float, aside: 
     low = np.maximum(low, bottom)
     if drawn.curves:
         marker = own.marker if len(x) <= DENSE else ""
-        axes.plot(x, mean, color=own.colour, linestyle=own.dash, marker=marker)
+        axes.plot(x, mean, color=own.colour, linestyle=own.dash, marker=marker, label=line.label)
         axes.fill_between(x, low, high, color=own.colour, alpha=0.13, linewidth=0)
     else:
         joined = len({*x}) == len(x) and not drawn.places
-        axes.plot(x + aside, mean, color=own.colour, linestyle=own.dash if joined else "", marker=own.marker)
+        axes.plot(
+            x + aside, mean, color=own.colour, linestyle=own.dash if joined else "", marker=own.marker, label=line.label
+        )
         axes.vlines(x + aside, low, high, color=own.colour, linewidth=1.0, alpha=0.5)
     if len(line.printed):
         hollow: dict[str, Any] = {"marker": own.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}

@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 
 from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.names import called
@@ -47,7 +46,7 @@ def drawing(
         If there are more lines than the style allows, or it names one that is not there.
     """
     data = table.data
-    words = pd.api.types.is_object_dtype(data["x"]) and data["x"].map(lambda value: isinstance(value, str)).any()
+    words = any(isinstance(value, str) for value in data["x"])
     places = [*dict.fromkeys(data["x"])] if words else []
     named = {key: _label(table.per, key) for key in data[[*table.per]].drop_duplicates().itertuples(index=False)}
     for word in (*style.get("order", ()), *style.get("labels", ()), *style.get("colours", ())):
