@@ -16,8 +16,10 @@ from typing import Any
 from commeff.require import did_you_mean
 
 PARTS = ("task", "topology", "compressor")
-TOPOLOGY = ("rho", "gap", "lambda_min", "degree", "n", "period", "contraction")
-COMPRESSOR = ("omega", "delta", "bits", "d")
+NAMES = {  # of what our code knows; a task has its own
+    "topology": ("rho", "gap", "lambda_min", "degree", "n", "period", "contraction"),
+    "compressor": ("omega", "delta", "bits", "d"),
+}
 
 
 class NoConstantError(ValueError):
@@ -47,14 +49,14 @@ def constant(config: Mapping[str, Any], part: str, name: str) -> float:
         raise NoPartError(f"the method has no {part}")
     own, task = (json.dumps({key: config.get(key)}, sort_keys=True) for key in (part, "task"))
     found = _of_task(own).get(name) if part == "task" else None
-    if part == "topology" and name in TOPOLOGY:
+    if part == "topology" and name in NAMES[part]:
         found = _of_topology(own, name)
-    elif part == "compressor" and name in COMPRESSOR:
+    elif part == "compressor" and name in NAMES[part]:
         found = _of_compressor(own, int(_of_task(task)["d"]), name)
     if found is None:
-        known = {"task": [*_of_task(task)] if part == "task" else [], "topology": TOPOLOGY, "compressor": COMPRESSOR}
+        known = NAMES[part] if part in NAMES else [*_of_task(own)]
         raise NoConstantError(
-            f"{part} has no constant {name!r}{did_you_mean(name, known[part])}; choose from {', '.join(known[part])}"
+            f"{part} has no constant {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
     return float(found)
 

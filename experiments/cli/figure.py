@@ -96,11 +96,12 @@ def figure(
         elif grid is not None:
             raise ValueError(f"--grid must be left out for a grid file, got {grid}: it is called {request.name}")
 
-        from commeff.experiments.report.data.points import measures, points, stored_runs
+        from commeff.experiments.report.data.points import kinds, points, stored_runs
 
         adopted(plugin)
         runs = _planned(request) if request else []
-        if request is None or measures(runs, (across, up)):
+        formulas = {"--x": across, "--y": up}
+        if request is None or "metric" in kinds(runs, formulas, per or [], planned=True).values():
             place, name = (request.place, request.name) if request else (store, grid)
             if request:
                 _run(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from commeff.experiments.catalogue.constants import PARTS, NoConstantError, constant
+from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantError, constant
 from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.grids import choose, leaves
 from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
@@ -105,14 +105,11 @@ def stored_runs(store: Path, grid: str | None, named: Collection[str]) -> list[F
     return [FigureRun(run.record, run.cell.name or "") for run in runs]
 
 
-def measures(runs: Sequence[FigureRun], formulas: Iterable[Formula]) -> bool:
-    """Whether some name is that of no setting and of no constant: a metric, perhaps."""
-    settings = {key for run in runs for key in run.settings}
-    return any(name not in settings and "." not in name for formula in formulas for name in formula.names)
-
-
-def kinds(runs: Sequence[FigureRun], formulas: Mapping[str, Formula], per: Sequence[str] = ()) -> dict[str, str]:
-    """What each name in some formulas, by option, is: "setting", "metric" or "constant".
+def kinds(
+    runs: Sequence[FigureRun], formulas: Mapping[str, Formula], per: Sequence[str] = (), planned: bool = False
+) -> dict[str, str]:
+    """What each name in some formulas, by option, is: "setting", "metric" or "constant"; any may be a metric of runs
+    that are only planned.
 
     Raises
     ------
@@ -124,10 +121,19 @@ def kinds(runs: Sequence[FigureRun], formulas: Mapping[str, Formula], per: Seque
     found = {}
     for option, formula in formulas.items():
         for name in formula.names:
-            constant_like = name.partition(".")[0] in PARTS and "." in name
-            kind = "setting" if name in settings else "metric" if name in metrics else "constant" * constant_like
+            part, _, end = name.partition(".")
+            known = bool(end) and part in PARTS and end in NAMES.get(part, [end])
+            kind = (
+                "setting"
+                if name in settings
+                else "metric"
+                if name in metrics or (planned and not end)
+                else "constant" * known
+            )
             if not kind:
-                near = did_you_mean(name, [*metrics, *settings]) or f"; there are {', '.join(metrics) or 'no metrics'}"
+                constants = [f"{part}.{end}" for end in NAMES.get(part, [])]
+                near = did_you_mean(name, [*metrics, *settings, *constants])
+                near = near or f"; there are {', '.join(metrics) or 'no metrics'}"
                 raise ValueError(f"{option} must be of metrics, settings and constants of parts, got {name!r}{near}")
             found[name] = kind
     for key in per:

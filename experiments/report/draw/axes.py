@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -128,25 +127,27 @@ class LogTicks(LogLocator):
     """Ticks of a logarithmic axis: 1, 2, 5 of each decade, fewer where there is no room, and at least three.
 
     >>> [LogTicks(9).tick_values(*ends) for ends in ((3.1, 4.7), (0.9, 25))]
-    [[3.2, 3.4, 3.6, 3.8, 4.0, 4.2, 4.4, 4.6], [1.0, 2.0, 5.0, 10.0, 20.0]]
-    >>> LogTicks(4).tick_values(3.1, 4.7), LogTicks(4).tick_values(0.9, 1100)
-    ([3.5, 4.0, 4.5], [1.0, 10.0, 100.0, 1000.0])
+    [[3.5, 4.0, 4.5], [1.0, 2.0, 5.0, 10.0, 20.0]]
+    >>> LogTicks(4).tick_values(0.9, 1100), LogTicks(4).tick_values(1, 1e9)
+    ([1.0, 10.0, 100.0, 1000.0], [1.0, 1000.0, 1000000.0, 1000000000.0])
     """
 
     def __init__(self, room: float) -> None:
-        super().__init__(numticks=99)
+        super().__init__()
         self.room = room  # labels that fit
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
         """The ticks between two ends."""
-        tries: list[Any] = []
-        for subs in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
-            self.set_params(subs=subs)
-            tries.append(super().tick_values(vmin, vmax))
-        tries.append(tries[-1][:: max(1, math.ceil(len(tries[-1]) / self.room))])
-        tries.append(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax))
+        first, last = math.floor(math.log10(vmin)), math.ceil(math.log10(vmax))
+        choices = [((1, 2, 5), 1), ((1, 3), 1), *(((1,), stride) for stride in range(1, 1 + (last - first) // 2))]
+        tries = [
+            [sub * 10.0**power for power in range(first - first % stride, last + 1, stride) for sub in subs]
+            for subs, stride in choices
+        ]
+        tries += [[*MaxNLocator(bins, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)] for bins in (5, 4, 6, 8)]
         within = [[float(tick) for tick in each if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)] for each in tries]
-        return next((ticks for ticks in within if 2 < len(ticks) <= max(self.room, 3)), within[-1])
+        enough = [ticks for ticks in within if len(ticks) > 2]
+        return next((ticks for ticks in enough if len(ticks) <= self.room), min(enough or within[-1:], key=len))
 
 
 def logarithmic(axes: Axes, which: str) -> None:
