@@ -14,7 +14,11 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
+<<<<<<< HEAD
 .PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
+=======
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture gpu splitting llm cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
+>>>>>>> wt-d
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -120,6 +124,10 @@ planner: install
 scale: install
 	$(BIN)/commeff bench comm --nproc 2 --csv results/scale/comm.csv --profile results/scale/profile.yaml
 	$(BIN)/commeff scale --out results/scale
+
+# The commands of docs/gallery.md, one after the other.
+gallery: install
+	PATH="$(abspath $(BIN)):$$PATH" sh -ec "$$(sed -n '/^```sh/,/^```$$/{/^```/!p}' docs/gallery.md)"
 
 # Needs root, and a machine that does nothing else.
 network-lab: install

@@ -142,9 +142,18 @@ def lost(compressor: Compressor) -> dict[str, Any]:
     """What a compressor makes of 1,000,000 float32 numbers in a matrix: bits a number, and its constants, if any."""
     layout = layout_of(10**6)
     bound = compressor.bind(layout)
-    message = bound.compress(torch.empty(1, layout.d, device="meta"), WorkerRandom(0, [0]))
-    bits = 8 * int(message.wire_bytes[0]) / layout.d
-    return {"bits": bits, "omega": bound.omega(layout.d), "delta": bound.delta(layout.d)}
+    return {"bits": bits(compressor, layout), "omega": bound.omega(layout.d), "delta": bound.delta(layout.d)}
+
+
+def bits(compressor: Compressor, layout: Layout) -> float:
+    """What a coordinate takes on the wire, of float32 vectors.
+
+    >>> from commeff import compressors
+    >>> bits(compressors.TopK(k=2), Layout.flat(64))  # 10 bytes: 2 of 32 bits, and places of 6
+    1.25
+    """
+    message = compressor.bind(layout).compress(torch.empty(1, layout.d, device="meta"), WorkerRandom(0, [0]))
+    return 8 * int(message.wire_bytes[0]) / layout.d
 
 
 def contraction(topology: Topology) -> float:

@@ -10,7 +10,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
+<<<<<<< HEAD
 from commeff.experiments.cli import data, ending, exercise, grid, look, plan, reproduce, runs, scale, tools
+=======
+from commeff.experiments.cli import data, ending, figure, grid, look, plan, reproduce, runs, scale, tools
+>>>>>>> wt-d
 from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 
@@ -39,6 +43,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "grid": grid.grid,
     "status": grid.status,
     "report": report_command,
+    "figure": figure.figure,
     "reproduce": reproduce.reproduce,
     "plan": plan.plan,
     "list": look.list_choices,

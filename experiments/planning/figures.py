@@ -7,13 +7,12 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator
 
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
-from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
+from commeff.experiments.report.draw.axes import logarithmic
+from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
 from commeff.planner import Timeline
 
 KINDS = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]), "W": ("gradients of weights", COLOURS[2])}
@@ -26,7 +25,7 @@ def save(path: Path, size: tuple[float, float], draw: Callable[[Canvas], None]) 
         canvas = Canvas(figsize=size, layout="constrained")
         draw(canvas)
         path.parent.mkdir(parents=True, exist_ok=True)
-        canvas.savefig(path, dpi=160, metadata=NO_DATE if path.suffix == ".pdf" else None)
+        print_to(canvas, path)
 
 
 def timeline(canvas: Canvas, run: Timeline, title: str) -> None:
@@ -67,7 +66,7 @@ def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
     axes.set_ylabel("seconds for the work of a step of psgd (modelled)")
     axes.set_xticks(BANDWIDTHS, [f"{x:g}" for x in BANDWIDTHS], rotation=45)
     axes.xaxis.minorticks_off()
-    _plain(axes)
+    logarithmic(axes, "y")
     canvas.legend(loc="outside right center")
 
 
@@ -82,12 +81,5 @@ def largest(canvas: Canvas, rows: Sequence[dict[str, float]], title: str) -> Non
         axes.plot(places, alone, "_", color=INK, markersize=9, label="states alone" if zero == 3 else None)
     axes.set(yscale="log", ylabel="largest model (billion parameters)", xlabel="data-parallel ranks", title=title)
     axes.set_xticks(range(len(rows)), [f"{row['data']:g}" for row in rows])
-    _plain(axes)
+    logarithmic(axes, "y")
     canvas.legend(loc="outside right center")
-
-
-def _plain(axes: Axes) -> None:
-    """1, 2, 5, 10, 20 on a logarithmic axis, as digits."""
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.minorticks_off()

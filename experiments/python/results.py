@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.grids import StoredGrid, choose, derive
-from commeff.experiments.report.data.quantities import quantity
+from commeff.experiments.report.data.points import FigureRun, points
 from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
 from commeff.experiments.report.data.rows import FINALS
 
@@ -57,13 +58,15 @@ class TrainedRun:
         Parameters
         ----------
         metric : str, optional
-            A column of `metrics`; the validation accuracy, or else a loss.
+            A column of `metrics`, or a formula as `commeff figure --help` has it; the validation accuracy, or else a
+            loss.
         against : str
-            The column along the horizontal axis, such as "step", "wire_bytes" or "seconds".
+            What is along the horizontal axis, such as "step", "wire_bytes" or "seconds".
         ax : Axes, optional
             Where to draw; a figure of its own unless given.
         """
-        return _drawn(self.metrics, metric, against, None, ax)
+        record = Record(self.path.name, self.path, self.state, self.config, summary=self.summary, curve=self.metrics)
+        return _drawn([FigureRun(record)], metric, against, [], ax)
 
     def __repr__(self) -> str:
         numbers = [f"{name} {self.summary[name]:.6g}" for name in SHOWN if self.summary.get(name) is not None]
@@ -132,19 +135,26 @@ class Runs:
         return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
 
     def plot(
-        self, metric: str | None = None, against: str = "step", by: str | None = None, ax: Axes | None = None
+        self,
+        metric: str | None = None,
+        against: str = "step",
+        by: str | Sequence[str] | None = None,
+        ax: Axes | None = None,
     ) -> Axes:
-        """Curves of all runs: means over runs that share `by`, with 95 % intervals.
+        """A line for each value of some labels, seeds averaged, with 95 % intervals: what `commeff figure` draws.
 
         Parameters
         ----------
-        metric, against, ax : as of `TrainedRun.plot`.
-        by : str, optional
-            The label that tells curves apart; the first that differs.
+        metric, against, ax : as of `TrainedRun.plot`; a setting such as "workers" may be `against`, too.
+        by : str or sequence of str, optional
+            The labels that tell lines apart; all that runs differ in.
         """
-        if by is not None and by not in self._labels:
-            raise ValueError(f"by must be one of the labels {', '.join(self._labels) or '(none)'}, got {by!r}")
-        return _drawn(self.metrics, metric, against, by or next(iter(self._labels), None), ax)
+        runs = [
+            FigureRun(record, cell.name or "")
+            for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
+        ]
+        labels = [key for key in self._labels if key != against] if by is None else [by] if isinstance(by, str) else by
+        return _drawn(runs, metric, against, labels, ax)
 
     def __repr__(self) -> str:
         counts = self.cells["state"].value_counts() if len(self) else {}
@@ -184,21 +194,23 @@ def _finals(record: Record) -> dict[str, float]:
     return {metric: record.final(metric) for metric in FINALS}
 
 
-def _drawn(curves: pd.DataFrame, metric: str | None, against: str, by: str | None, ax: Axes | None) -> Axes:
-    """Lines with intervals over whatever shares a place on the horizontal axis."""
-    import seaborn
+def _drawn(runs: list[FigureRun], metric: str | None, against: str, by: Sequence[str], ax: Axes | None) -> Axes:
+    """Lines with intervals, and a legend."""
     from matplotlib import pyplot
 
-    if not len(curves):
+    from commeff.experiments.report.draw.lines import draw_line
+    from commeff.experiments.report.draw.points import drawing
+
+    measured = dict.fromkeys(name for run in runs for name in run.record.curve)
+    if not measured:
         raise ValueError("there must be an evaluation to draw, got none yet: let the run go on")
-    metric = metric or next(name for name in (*FINALS, *curves) if name in curves)
-    for column in (metric, against):
-        if column not in curves:
-            raise ValueError(f"{column!r} was not measured; choose from {', '.join(map(str, curves.columns))}")
-    x, y = quantity(against), quantity(metric)
-    scaled = pd.DataFrame({x.axis: curves[against] * x.scale, y.axis: curves[metric] * y.scale})
-    if by is not None:
-        scaled[by] = curves[by]
+    x = Formula.read("against", against)
+    y = Formula.read("metric", metric or next(name for name in (*FINALS, *measured) if name in measured))
+    drawn = drawing(points(runs, x, y, by, log=""), x, y)
     axes: Axes = ax or pyplot.subplots()[1]
-    seaborn.lineplot(scaled.replace([math.inf, -math.inf], math.nan), x=x.axis, y=y.axis, hue=by, ax=axes)
+    for line in drawn.panels[0].lines:
+        draw_line(axes, line, drawn, -math.inf)
+    axes.set(xlabel=drawn.x_title, ylabel=drawn.y_title)
+    if by:
+        axes.legend()
     return axes

@@ -7,7 +7,9 @@ width       inches of the figure                     font        a family that i
 height      inches of a row of panels                font_size   points
 columns     panels side by side                      order       variants, the first ones first
 panels      names of the panels that are drawn       labels      variant: what it is called
-                                                     colours     variant: a colour that matplotlib knows
+lines       how many a panel may have (`figure`)     colours     variant: a colour that matplotlib knows
+
+The files beside this one are known by their names alone: lecture, paper.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 from commeff.experiments.run.reading import parse_yaml, read_mapping
 from commeff.require import did_you_mean
 
-SIZES = {"width": 60.0, "height": 60.0, "columns": 60, "font_size": 200.0}  # the most there may be of each
+SIZES = {"width": 60.0, "height": 60.0, "columns": 60, "lines": 60, "font_size": 200.0}  # the most there may be of each
 LISTS, NAMES = ("order", "panels"), ("labels", "colours")
 KEYS = (*SIZES, *LISTS, *NAMES, "font")
 GENERIC = ("serif", "sans-serif", "monospace")
@@ -41,17 +43,20 @@ class FigureStyle:
 
 
 def read_style(file: Path) -> FigureStyle:
-    """A style file.
+    """A style file, or one that ships by its name.
 
     Raises
     ------
     ValueError
         In a line that names the file, if it cannot be read, has a key that no style has, or a value that none can be.
     """
+    shipped = {each.stem: each for each in Path(__file__).parent.glob("*.yaml")}
+    file = shipped.get(str(file), file)
     try:
         content = read_mapping(file.resolve(), parse_yaml)
     except OSError as error:
-        raise ValueError(f"--style must be a file, got {file}: {error.strerror or error}") from None
+        names = ", ".join(sorted(shipped))
+        raise ValueError(f"--style must be {names} or a file, got {file}: {error.strerror or error}") from None
     except ValueError as error:
         raise ValueError(f"--style must be a file of keys and values, got {file}: {error}") from None
     figures = content.pop("figures", None) or {}

@@ -1,22 +1,23 @@
 """What a function of a case may ask for: its labels, its settings, and constants of its parts.
 
-`c["times"]` and `c["workers"]` are numbers where they can be, otherwise words. `c.task.NAME` is what the task's method
-`constants()` says, such as L and mu of `risk`, or d of its model, or how many training samples it has;
-`c.topology.NAME` is rho, gap, lambda_min or degree of the first mixing matrix, or the period; `c.compressor.NAME` is
-delta or omega for the d of the task's model, or d.
+`c["times"]` and `c["workers"]` are numbers where they can be, otherwise words; `c.task.NAME`, `c.topology.NAME` and
+`c.compressor.NAME` are what `commeff.experiments.catalogue.constants` has.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+<<<<<<< HEAD
 from commeff.experiments.config.plugins import Choice
+=======
+from commeff.experiments.catalogue.constants import PARTS, NoConstantError, NoPartError, constant
+>>>>>>> wt-d
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.reading import TableError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from commeff.experiments.reproduce.table import PublishedTable
 
 DIGITS = 6  # of a number that a function puts into a setting: libraries differ in the last digits
-PARTS = ("task", "topology", "compressor")
 
 
 class MissingPartError(TableError):
@@ -94,11 +94,28 @@ class PartConstants:
             raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
         if self._case.parts == "none":
             return math.nan
+<<<<<<< HEAD
         found = _constants(self._part, self._case.table.choices, *_plain_words(self._case))
         if name not in found:
             near = did_you_mean(name, found)
             raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
         return found[name]
+=======
+        try:
+            return constant(_composed(*_plain_words(self._case)), self._part, name)
+        except NoPartError as error:
+            raise MissingPartError(str(error)) from None
+        except NoConstantError as error:
+            raise TableError(str(error)) from None
+
+
+@cache
+def _composed(*words: str) -> Mapping[str, Any]:
+    """The configuration of a run with these settings."""
+    from commeff.experiments.config.compose import compose
+
+    return compose(words)
+>>>>>>> wt-d
 
 
 def _plain_words(view: CaseView) -> list[str]:
@@ -131,6 +148,7 @@ def number_of(found: Any, what: str) -> float:
         return float(found)
     except (TypeError, ValueError):
         raise TableError(f"{what} must be a number, got {found!r}") from None
+<<<<<<< HEAD
 
 
 @cache
@@ -175,3 +193,5 @@ def _of_compressor(config: str, d: int) -> Mapping[str, float]:
     compressor = build.part(json.loads(config), "compressor")
     sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
     return {name: float(size) for name, size in sizes.items() if size is not None}
+=======
+>>>>>>> wt-d

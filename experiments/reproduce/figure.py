@@ -1,181 +1,165 @@
-"""The figure of a table, in the style of reports: lines named at their ends, printed values as open markers."""
+"""What a table's figure is of: its lines and panels, their points, printed values and guides, in shown units."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
-from commeff.experiments.report.draw.axes import few, logarithmic
-from commeff.experiments.report.draw.figures import (
-    DASHES,
-    INK,
-    MARKERS,
-    QUIET,
-    Figure,
-    Look,
-    Panel,
-    folded,
-    inches_wide,
-    look,
-)
-from commeff.experiments.report.draw.labels import ASIDE, Label, end_labels
-from commeff.experiments.reproduce.plot import Drawing, Plot, TableLine, TablePanel, drawing
-from commeff.experiments.reproduce.results import Results
+from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.quantities import quantity as known_quantity
+from commeff.experiments.report.data.statistics import interval
+from commeff.experiments.report.draw import lines as draw
+from commeff.experiments.report.draw.figures import QUIET, Figure, Look
+from commeff.experiments.report.draw.lines import Drawing, LinePanel, MeanLine, Points
+from commeff.experiments.reproduce.constants import CaseView, number_of
+from commeff.experiments.reproduce.plot import Plot
+from commeff.experiments.reproduce.quantities import quantity
+from commeff.experiments.reproduce.reading import TableError
+from commeff.experiments.reproduce.results import CaseResult, Results
 
-WIDE, HIGH = 2.9, 2.1  # inches of axes
-NAMED = 1.7  # inches of a line of a label
-FEW = 8  # values along an axis that get ticks of their own
-DENSE = 12  # points of a curve without markers
-DODGE = 0.09  # by which lines stand aside of each other over words
+
+def drawing(results: Results, plot: Plot) -> Drawing:
+    """The figure of a table."""
+    every = [*results.cases, *_printed_alone(results, plot)]
+    cases = [each for each in every if all(each.label(key) in (None, *of) for key, of in plot.only.items())]
+    along = [*dict.fromkeys(place for each in cases if isinstance(place := _place(results, each, plot.x), str))]
+    (x_title, x_scale), (y_title, y_scale) = ("", 1.0) if along else _title(quantity(plot.x).text), _title(plot.y.text)
+    lines, panels = _lines(results, cases, plot), []
+    (key, shown), *_ = [*plot.panels.items(), ("", "")]
+    for value in dict.fromkeys(each.label(key) for each in cases) if key else (None,):
+        own = []
+        for (name, colour, style), members in lines.items():
+            here = [each for each in members if not key or each.label(key) == value]
+            line = _line(results, here, plot, along, np.array([x_scale, y_scale]))
+            if len(line[0]) or len(line[1]):
+                single = max(len(each.seen) for each in here) == 1 and not results.table.exact
+                own.append(MeanLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
+        panels.append(LinePanel("" if value is None else _words(results, key, value, shown), own))
+    curves = any(plot.x in seen.curve for each in cases for seen in each.seen.values())
+    places = [results.table.called(place) for place in along]
+    guides = {guide: None if callable(of) else float(of) for guide, of in plot.guides.items()}
+    return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves, plot.log, guides)
 
 
 def figure(results: Results, plot: Plot) -> Figure:
-    """The figure of a table: the mean over seeds, and its 95 % interval."""
+    """The figure of a table, drawn with what its open markers are."""
     drawn = drawing(results, plot)
-    wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
-    limits = _limits(drawn, plot)
-    last = {line.label: panel for panel in drawn.panels for line in panel.lines}
-    parts = []
-    for i, panel in enumerate(drawn.panels):
-        named = [line.label for line in panel.lines if last[line.label] is panel and line.label]
-        named += plot.guides if panel is drawn.panels[-1] else []
-        folds = {label: folded(label, NAMED) for label in named}
-        right = max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
-        left = 0.2 if i else 0.75
-        axes_of = partial(_panel, panel=panel, drawn=drawn, plot=plot, limits=limits, names=folds, first=i == 0)
-        parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.75, (left, right, 0.45, 0.3)))
     printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
     kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
     key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
-    return Figure("figure", results.table.title, "", parts, len(parts), legend=key, own_key=True)
+    return draw.figure("figure", results.table.title, drawn, key)
 
 
-def _panel(
-    axes: Axes,
-    panel: TablePanel,
-    drawn: Drawing,
-    plot: Plot,
-    limits: tuple[tuple[float, float], tuple[float, float]],
-    names: dict[str, str],
-    first: bool,
-) -> None:
-    for axis in plot.log:
-        axes.set(**{f"{axis}scale": "log"})
-    axes.set(xlim=limits[0], ylim=limits[1], xlabel=drawn.x_title)
-    axes.set_title(panel.title, color=INK)
-    axes.set_ylabel(drawn.y_title if first else "")
-    ends = [
-        Label(*_end(line), names[line.label], _look(line).colour, i)
-        for i, line in enumerate(panel.lines)
-        if line.label in names
+def _printed_alone(results: Results, plot: Plot) -> list[CaseResult]:
+    """Cases of the whole table that a number is printed of, where x is a label of it and there is no run of ours."""
+    of_y = [one for one in results.table.numbers if one.of.text == plot.y.text and plot.x in one.where]
+    absent = [one for one in of_y if not results.named(one.variant, one.where)]
+    return [
+        CaseResult(case, {}, case.labels)
+        for case in results.table.full_cases
+        if any(one.variant == case.name and case.has(one.where) for one in absent)
     ]
-    for i, line in enumerate(panel.lines):
-        _line(axes, line, drawn, limits[1][0], (i - (len(panel.lines) - 1) / 2) * DODGE if drawn.places else 0.0)
-    for guide, of in plot.guides.items():
-        points = _guide(axes, guide, of, panel)
-        if len(points) and guide in names:
-            ends.append(Label(points[-1, 0], points[-1, 1], names[guide], QUIET, len(ends)))
-    places = sorted({float(x) for line in panel.lines for x in (*line.points[:, 0], *line.printed[:, 0])})
-    if drawn.places:
-        axes.set_xticks(range(len(drawn.places)), [place.replace(" ", "\n") for place in drawn.places])
-    elif not drawn.curves and len(places) <= FEW:
-        few(axes, places)
-    elif "x" in plot.log:
-        logarithmic(axes, "x")
-    if "y" in plot.log:
-        logarithmic(axes, "y")
-    axes.tick_params(labelleft=first)
-    if ends:
-        end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
-def _end(line: TableLine) -> tuple[float, float]:
-    points = line.points if len(line.points) else line.printed
-    return float(points[-1, 0]), float(points[-1, 1])
+def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tuple[str, int, int], list[CaseResult]]:
+    """The cases of each line: by what it is called, which colour it has and which style.
+
+    A variant has a colour, and its lines differ in style; lines of one variant alone, or along variants, in colour.
+    """
+    found: dict[tuple[str, str], list[CaseResult]] = {}
+    for each in cases:
+        pairs = [(key, each.label(key), shown) for key, shown in plot.lines.items()]
+        labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
+        variant = "" if plot.x == "name" else results.table.called(each.case.name)
+        found.setdefault((variant, ", ".join(labels)), []).append(each)
+    variants, labels = ([*dict.fromkeys(parts)] for parts in zip(*found, strict=True)) if found else ([], [])
+    lines = {}
+    for (variant, label), members in found.items():
+        own = [other for name, other in found if name == variant]
+        if len(variants) == 1:
+            lines[label or variant, labels.index(label), 0] = members
+        else:
+            name = f"{variant}, {label}" if label else variant
+            lines[name, variants.index(variant), own.index(label)] = members
+    return lines
 
 
-def _look(line: TableLine) -> Look:
-    """That of a variant; its lines differ in dashes."""
-    own, style = look(line.colour + 1), line.style
-    dash = DASHES[(DASHES.index(own.dash) + style) % len(DASHES)]
-    return replace(own, dash=dash, marker=MARKERS[(line.colour + style) % len(MARKERS)])
+def _words(results: Results, key: str, value: str, shown: str) -> str:
+    """The value of a label as a reader meets it."""
+    for kind in (int, float):
+        try:
+            return (shown or f"{called(key.rpartition('.')[2])} {{:g}}").format(kind(value))
+        except ValueError:
+            continue
+    return (shown or "{}").format(results.table.called(value))
 
 
-def _line(axes: Axes, line: TableLine, drawn: Drawing, bottom: float, aside: float) -> None:
-    """Means with intervals, and what is printed: joined where no two points stand above each other."""
-    own, (x, mean, low, high) = _look(line), line.points.T
-    low = np.maximum(low, bottom)
-    if drawn.curves:
-        marker = own.marker if len(x) <= DENSE else ""
-        axes.plot(x, mean, color=own.colour, linestyle=own.dash, marker=marker)
-        axes.fill_between(x, low, high, color=own.colour, alpha=0.13, linewidth=0)
-    else:
-        joined = len({*x}) == len(x) and not drawn.places
-        axes.plot(x + aside, mean, color=own.colour, linestyle=own.dash if joined else "", marker=own.marker)
-        axes.vlines(x + aside, low, high, color=own.colour, linewidth=1.0, alpha=0.5)
-    if len(line.printed):
-        hollow: dict[str, Any] = {"marker": own.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}
-        axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=own.colour, zorder=3, **hollow)
+def _title(text: str) -> tuple[str, float]:
+    """What stands at an axis, and what its numbers are multiplied by.
+
+    >>> _title("val_accuracy"), _title("method.gamma"), _title("floor(gap)")
+    (('validation accuracy (%)', 100), ('gamma', 1.0), ('floor(gap)', 1.0))
+    """
+    if not text.replace(".", "_").isidentifier():
+        return text, 1.0
+    known = known_quantity(text.rpartition(".")[2])
+    return known.axis, known.scale
 
 
-def _guide(axes: Axes, guide: str, of: float | Callable[[Any], Any], panel: TablePanel) -> np.ndarray:
-    """A grey line, or one of each line's colour where a function tells them apart; the points of the last."""
-    style: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 1.5}
-    if not callable(of):
-        points = power(panel, float(of))
-        axes.plot(*points.T, color=QUIET, **style)
-        return points
-    found = [(line, line.guides[guide]) for line in panel.lines if len(line.guides.get(guide, ()))]
-    every = np.unique(np.concatenate([points for _, points in found]), axis=0) if found else np.empty((0, 2))
-    if len({*every[:, 0]}) == len(every) or len(found) == 1:
-        axes.plot(*every.T, color=QUIET, **style)
-        return every
-    for line, points in found:
-        axes.plot(*points.T, color=_look(line).colour, **style)
-    return found[-1][1]
+def _line(
+    results: Results, cases: Sequence[CaseResult], plot: Plot, along: list[str], scales: Points
+) -> tuple[Points, Points, dict[str, Points]]:
+    """Points of the cases of a line, values printed of them, and guides: of curves, or of a quantity over the cases."""
+    rows: list[tuple[float, ...]] = []
+    printed: list[tuple[float, ...]] = []
+    guides: dict[str, list[tuple[float, ...]]] = {}
+    for case in cases:
+        curves = [seen.curve for seen in case.seen.values() if plot.x in seen.curve]
+        if curves and plot.y.metrics == (plot.y.text,):
+            both = [curve[[plot.x, plot.y.text]].to_numpy(float) for curve in curves if plot.y.text in curve]
+            points = [np.array(rows).T for rows in zip(*both, strict=False)]
+            own = [(float(np.mean(x)), *interval(y, "y" in plot.log)) for x, y in points]
+        else:
+            place = _place(results, case, plot.x)
+            x = float(along.index(place)) if isinstance(place, str) else place
+            own = [(x, *interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
+        rows += own
+        ends = [own[0][0], own[-1][0]] if own else []
+        for guide, of in plot.guides.items():
+            if callable(of):
+                value = quantity(of).number(results, case, results.table.seeds[0])
+                guides.setdefault(guide, []).extend((x, value) for x in dict.fromkeys(ends))
+        for one in results.table.numbers if plot.published and ends else ():
+            if (one.of.text, one.variant) == (plot.y.text, case.case.name) and case.case.has(one.where):
+                printed.append((ends[-1], one.worked_out(results.table, case.case)))
+    return (
+        _shown([row for row in rows if plot.floor is None or row[1] >= plot.floor], plot.log, 4) * scales[[0, 1, 1, 1]],
+        _shown(printed, plot.log, 2) * scales,
+        {guide: _shown(each, plot.log, 2) * scales for guide, each in guides.items()},
+    )
 
 
-def power(panel: TablePanel, exponent: float) -> np.ndarray:
-    """A power of x through the middle of the first line that has several points."""
-    several = (line.points for line in panel.lines if len({*line.points[:, 0]}) > 1)
-    points = next(several, np.empty((0, 4)))
-    if not len(points) or points[0, 0] <= 0:
-        return np.empty((0, 2))
-    x = np.geomspace(points[0, 0], points[-1, 0], 50)
-    at, level = np.exp(np.mean(np.log(points[:, 0]))), np.exp(np.mean(np.log(points[:, 1])))
-    return np.stack([x, level * (x / at) ** exponent], axis=1)
+def _shown(rows: Sequence[tuple[float, ...]], log: str, columns: int) -> Points:
+    """Rows that can be drawn, in the order of x."""
+    least = [0.0 if axis in log else -math.inf for axis in "xy"]
+    finite = (row for row in rows if all(map(math.isfinite, row)) and row[0] > least[0] and row[1] > least[1])
+    return np.array(sorted(finite), dtype=float).reshape(-1, columns)
 
 
-def _limits(drawn: Drawing, plot: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What all panels show: all means and printed values, and of intervals as much again as means span."""
-    lines = [line for panel in drawn.panels for line in panel.lines]
-    x, y = np.concatenate(
-        [np.empty((0, 2)), *(part for line in lines for part in (line.points[:, :2], line.printed))]
-    ).T
-    guides = chain(*(points[:, 1] for line in lines for points in line.guides.values()))
-    wide = [*chain(*(line.points[:, 2:].ravel() for line in lines))]
-    across = _hull([*x], [], "x" in plot.log, 0.03 * drawn.curves or 0.06)
-    if drawn.places:
-        across = (-0.5, len(drawn.places) - 0.5)
-    return across, _hull([*y, *guides], wide, "y" in plot.log, 0.05)
-
-
-def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> tuple[float, float]:
-    if not means:
-        return (0.1, 1.0)
-    turn = math.log10 if log else float
-    low, high = turn(min(means)), turn(max(means))
-    room = high - low
-    ends = [turn(each) for each in wide if not log or each > 0]
-    low, high = max(min([low, *ends]), low - room), min(max([high, *ends]), high + room)
-    space = pad * (high - low) or (0.1 if log else 0.1 * abs(high) or 1.0)
-    back = (lambda end: 10**end) if log else float
-    return back(low - space), back(high + space)
+def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) -> float | str:
+    """Where a case stands on the horizontal axis: by a number measured at its end, by a label, or a function of it."""
+    if x == "name":
+        return case.case.name
+    found = [seen.finals[x] for seen in case.seen.values() if isinstance(x, str) and x in seen.finals]
+    if found:
+        return float(np.mean(found))
+    view = CaseView(results.table, case.case)
+    try:
+        at = view[x] if isinstance(x, str) else x(view)
+        return at if isinstance(at, str) else number_of(at, "figure.x")
+    except TableError:
+        return math.nan

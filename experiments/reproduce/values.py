@@ -14,9 +14,10 @@ from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any
 
+from commeff.experiments.catalogue.constants import PARTS
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import check_label, check_place, check_variant, values_in
-from commeff.experiments.reproduce.constants import PARTS, CaseView, PartConstants
+from commeff.experiments.reproduce.constants import CaseView, PartConstants
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Results, check_metric
 from commeff.experiments.reproduce.verdicts import (

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from commeff.experiments.planning.scale.modelled import ScalingPoint
 from commeff.experiments.report.data.names import NAMES, called
+from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
 
 IDEAL = Look(QUIET, (0, (1, 1.5)), "", 1.2)
 BROKEN = ((0, (5, 2)), (0, (8, 2)), (0, (3, 1.5)), (0, (6, 1.5, 1.5, 1.5)))  # every one of them has gaps
 Looks = Mapping[str, Look]
 CAPTION = "Dashed: modelled. Dotted: ideal."
-MARGINS = (0.62, 0.12, 0.45, 0.3)
-NARROW = 50  # ranges below this are marked at 1, 2, 5 of each decade, wider ones at decades
+MARGINS = (0.72, 0.12, 0.45, 0.3)
 
 
 def look(position: int) -> Look:
@@ -69,11 +69,7 @@ def draw(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:
     ideal = {point.workers: point.ideal for point in points}
     axes.plot(numbers, [ideal[n] for n in numbers], color=IDEAL.colour, linestyle=IDEAL.dash, linewidth=IDEAL.width)
     draw_methods(axes, points, [point.samples_per_second for point in points], looks)
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high / low < NARROW else (1.0,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: format_compact(value)))
+    logarithmic(axes, "y")
     axes.set(ylabel=f"{first.unit} per second")
     axes.set_title(f"{title(first.workload)}, {first.scaling} scaling, modelled", color=INK)
 
@@ -100,18 +96,6 @@ def draw_methods(axes: Axes, points: Sequence[ScalingPoint], values: Sequence[fl
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     each = first.gpus // first.workers
     axes.set(xlabel=f"workers of {each} GPUs" if each > 1 else "workers (GPUs)")
-
-
-def format_compact(value: float) -> str:
-    """Write a number in few letters.
-
-    >>> format_compact(50), format_compact(20_000), format_compact(1e6)
-    ('50', '20k', '1M')
-    """
-    for letter, unit in (("M", 1e6), ("k", 1e3)):
-        if value >= unit:
-            return f"{value / unit:g}{letter}"
-    return f"{value:g}"
 
 
 def ticks(numbers: Iterable[int]) -> list[int]:

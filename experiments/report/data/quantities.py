@@ -60,17 +60,26 @@ QUANTITIES = {
         Quantity("step", "steps", "step"),
         Quantity("epoch", "epochs", "epoch"),
         Quantity("steps_to_target", "steps to target", "number of steps to the target"),
+        Quantity("topology.gap", "gap", "spectral gap 1 − ρ"),
+        Quantity("topology.rho", "ρ", "ρ"),
+        Quantity("compressor.omega", "ω", "variance ω of the compressor"),
+        Quantity("compressor.delta", "δ", "contraction δ of the compressor"),
+        Quantity("compressor.bits", "bits", "bits a coordinate"),
+        Quantity("optimizer.lr", "rate", "learning rate"),
+        Quantity("task.zeta", "ζ", "heterogeneity ζ"),
     )
 }
 
 
 def quantity(key: str) -> Quantity:
-    """The quantity of a column; one that has no entry is called by its key.
+    """The quantity of a column, a setting or a constant; one that has no entry is called by the end of its key.
 
-    >>> quantity("wire_bytes").axis, quantity("rank_error").axis
+    >>> quantity("wire_bytes").axis, quantity("method.rank_error").axis
     ('sent on the wire per worker, counted (MB)', 'rank error')
     """
-    return QUANTITIES.get(key) or Quantity(key, key.replace("_", " "), key.replace("_", " "))
+    end = key.rpartition(".")[2]
+    words = end.replace("_", " ")
+    return QUANTITIES.get(key) or QUANTITIES.get(end) or Quantity(key, words, words)
 
 
 def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int | None:

@@ -86,6 +86,23 @@ def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
     return Estimate(mean, 0.0 if same else float(t_quantile(n - 1) * finite.std(ddof=1) / math.sqrt(n)), n)
 
 
+def interval(values: Iterable[float], log: bool) -> tuple[float, float, float]:
+    """The mean and the ends of its 95 % interval; on a logarithmic axis those of the logarithms.
+
+    >>> [round(each, 3) for each in interval([0.5, 1.0, 2.0], log=True)]
+    [1.0, 0.179, 5.595]
+    """
+    finite = [value for value in values if math.isfinite(value)]
+    if log and finite and min(finite) > 0:
+        mean, low, high = map(math.exp, interval([math.log(value) for value in finite], log=False))
+        return mean, low, high
+    found = estimate(finite)
+    if found is None:
+        return math.nan, math.nan, math.nan
+    half = found.half or 0.0
+    return found.mean, found.mean - half, found.mean + half
+
+
 def t_quantile(freedom: int) -> float:
     """How many standard errors a 95 % interval reaches to either side.
 

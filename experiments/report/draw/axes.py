@@ -110,7 +110,7 @@ def fit(axes: Axes, which: str, shown: AxisLimits) -> None:
     scale = axes.set_xscale if which == "x" else axes.set_yscale
     scale("function", functions=(forward, inverse))
     axes.set(**{f"{which}lim": shown.outer})
-    locator = LogLocator(subs=(1.0, 2.0, 5.0)) if shown.logarithm else MaxNLocator(5 if which == "y" else 4)
+    locator = LogTicks(math.inf) if shown.logarithm else MaxNLocator(5 if which == "y" else 4)
     inside = [tick for tick in locator.tick_values(*shown.inner) if shown.inner[0] <= tick <= shown.inner[1]]
     aside = [float(f"{end:.2g}") for i, end in enumerate(shown.ends) if shown.outer[i] != shown.inner[i]]
     axis.set_major_locator(FixedLocator(sorted([*inside, *aside])))
@@ -123,15 +123,39 @@ def fit(axes: Axes, which: str, shown: AxisLimits) -> None:
             span(*sorted((end, other)), color=RULE, alpha=0.35, linewidth=0, zorder=0)
 
 
+class LogTicks(LogLocator):
+    """Ticks of a logarithmic axis: 1, 2, 5 of each decade, fewer where there is no room, and at least three.
+
+    >>> [LogTicks(9).tick_values(*ends) for ends in ((3.1, 4.7), (0.9, 25))]
+    [[3.5, 4.0, 4.5], [1.0, 2.0, 5.0, 10.0, 20.0]]
+    >>> LogTicks(4).tick_values(0.9, 1100), LogTicks(4).tick_values(1, 1e9)
+    ([1.0, 10.0, 100.0, 1000.0], [1.0, 1000.0, 1000000.0, 1000000000.0])
+    """
+
+    def __init__(self, room: float) -> None:
+        super().__init__()
+        self.room = room  # labels that fit
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """The ticks between two ends."""
+        first, last = math.floor(math.log10(vmin)), math.ceil(math.log10(vmax))
+        choices = [((1, 2, 5), 1), ((1, 3), 1), *(((1,), stride) for stride in range(1, 1 + (last - first) // 2))]
+        tries = [
+            [sub * 10.0**power for power in range(first - first % stride, last + 1, stride) for sub in subs]
+            for subs, stride in choices
+        ]
+        tries += [[*MaxNLocator(bins, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)] for bins in (5, 4, 6, 8)]
+        within = [[float(tick) for tick in each if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)] for each in tries]
+        enough = [ticks for ticks in within if len(ticks) > 2]
+        return next((ticks for ticks in enough if len(ticks) <= self.room), min(enough or within[-1:], key=len))
+
+
 def logarithmic(axes: Axes, which: str) -> None:
     """A logarithmic axis with plain numbers, as many as there is room for. Called when everything is drawn."""
     axis = axes.xaxis if which == "x" else axes.yaxis
     axes.set(**{f"{which}scale": "log"})
-    low, high = sorted(axis.get_view_interval())
     inches = (axes.bbox.width / 0.42 if which == "x" else axes.bbox.height / 0.2) / axes.figure.dpi
-    decades = math.log10(high) - math.log10(low)
-    fitting = [subs for subs in ((1.0, 2.0, 5.0), (1.0, 3.0)) if decades * len(subs) <= inches]
-    axis.set_major_locator(LogLocator(subs=fitting[0] if fitting else (1.0,)))
+    axis.set_major_locator(LogTicks(inches / letters(1.0)))
     axis.set_major_formatter(FuncFormatter(lambda value, position: plain(value)))
     axis.set_minor_locator(NullLocator())
 

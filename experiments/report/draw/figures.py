@@ -46,6 +46,7 @@ STYLE: dict[Any, Any] = {
     "axes.titley": 1.0,  # above the axes at once: nothing is measured to find where
     "axes.edgecolor": QUIET,
     "axes.labelcolor": INK,
+    "axes.formatter.useoffset": False,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -231,7 +232,9 @@ def write(figure: Figure, folder: Path, settings: Mapping[str, Any] | None = Non
 def save(figure: Figure, folder: Path, settings: Mapping[str, Any] | None = None) -> None:
     """The whole figure as PDF and PNG."""
     with mpl.rc_context(STYLE | dict(settings or {})):
-        _print(canvas(figure), folder, figure.name)
+        drawn = canvas(figure)
+        for suffix in (".pdf", ".png"):
+            print_to(drawn, folder / f"{figure.name}{suffix}")
 
 
 def canvas(figure: Figure) -> Canvas:
@@ -260,11 +263,12 @@ def canvas(figure: Figure) -> Canvas:
     return drawn
 
 
-def _print(canvas: Canvas, folder: Path, name: str) -> None:
-    with writing(folder), open(folder / f"{name}.pdf", "wb", opener=regular) as file:
-        canvas.savefig(file, format="pdf", metadata=NO_DATE)
-    with writing(folder), open(folder / f"{name}.png", "wb", opener=regular) as file:
-        canvas.savefig(file, format="png", dpi=110, metadata={"Software": None})
+def print_to(canvas: Canvas, path: Path, dpi: int = 110) -> None:
+    """Write a canvas; the file's ending says whether it is PDF, PNG or SVG."""
+    kind = path.suffix[1:]
+    metadata = {"pdf": NO_DATE, "svg": {"Date": None, "Creator": None}}.get(kind, {"Software": None})
+    with writing(path), open(path, "wb", opener=regular) as file:
+        canvas.savefig(file, format=kind, dpi=dpi, metadata=metadata)
 
 
 def write_csv(data: pd.DataFrame, path: Path, digits: int | None = None) -> None:

@@ -62,12 +62,12 @@ class Spot:
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
     """Means and bands of all variants against one thing; `place` is where modelled seconds are those of."""
-    highest = top(lines)
+    highest, shown = top(lines), line_limits(lines, y)
     for line in lines:
-        _curve(axes, line, quantity(x).scale, highest)
+        _curve(axes, line, quantity(x).scale, highest, shown)
     if x in LOGARITHMIC:
         logarithmic(axes, "x")
-    fit(axes, "y", line_limits(lines, y))
+    fit(axes, "y", shown)
     _percent(axes, y)
     axes.set(xlabel=quantity(x).axis)
     axes.set_title(f"{quantity(y).words} on {place}" if place else quantity(y).words, color=INK)
@@ -79,7 +79,7 @@ def before_all(
     """One variant in colour against bytes, and behind it `others`, as `together` makes them of all variants."""
     for colour, points in others.items():
         axes.plot(*points, color=colour, linewidth=0.9)
-    _curve(axes, line, quantity("wire_bytes").scale, highest)
+    _curve(axes, line, quantity("wire_bytes").scale, highest, shown)
     logarithmic(axes, "x")
     fit(axes, "y", shown)
     _percent(axes, y)
@@ -157,9 +157,11 @@ def top(lines: Sequence[Line]) -> float:
     return BEYOND * max(float(line.means["y"].max()) for line in sound(lines))
 
 
-def _curve(axes: Axes, line: Line, scale: float, top: float) -> None:
+def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) -> None:
     means, look, gid = line.means, line.look, f"variant-{line.number}"
     x, (y, low, high) = means["x"].to_numpy() * scale, np.minimum(means[["y", "low", "high"]].to_numpy().T, top)
+    if shown.logarithm:
+        low = np.maximum(low, y**2 / np.maximum(high, shown.outer[0]))  # no further down than up
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together

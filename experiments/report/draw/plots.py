@@ -226,8 +226,15 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
+<<<<<<< HEAD
     lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
     return f"{lines}, on a logarithmic axis those of logarithms."
+=======
+    words = (
+        f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables; "
+    )
+    return f"{words}on a logarithmic axis no further down than up."
+>>>>>>> wt-d
 
 
 def count_seeds(seeds: Sequence[int]) -> str:

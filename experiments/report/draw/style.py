@@ -10,7 +10,7 @@ from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
-from commeff.experiments.report.draw.figures import FONT_SIZE, Figure
+from commeff.experiments.report.draw.figures import FONT_SIZE, STYLE, Figure
 from commeff.experiments.report.style import FigureStyle
 from commeff.require import did_you_mean
 
@@ -49,7 +49,7 @@ def styled(
         if repr(content) not in built and content:
             built[repr(content)] = {each.name: each for each in build(*restyled(analysis, clocks, content))}
         new = built[repr(content) if content else ""][name]
-        found.append((replace(_sized(new, own), data=figure.data), _settings(own)))
+        found.append((replace(_sized(new, own), data=figure.data), settings_of(own)))
     return found
 
 
@@ -143,10 +143,10 @@ def _sized(figure: Figure, own: Mapping[str, Any]) -> Figure:
     )
 
 
-def _settings(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of matplotlib that letters have.
+def settings_of(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of matplotlib that letters have, and lines beside them.
 
-    >>> _settings({"font_size": 8.5})["axes.labelsize"], _settings({"font": "serif"})["font.family"]
+    >>> settings_of({"font_size": 8.5})["axes.labelsize"], settings_of({"font": "serif"})["font.family"]
     (8.5, 'serif')
     """
     found = {"font.family": own["font"]} if "font" in own else {}
@@ -154,4 +154,5 @@ def _settings(own: Mapping[str, Any]) -> dict[str, Any]:
         size = own["font_size"]
         found |= dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), size)
         found |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8 / FONT_SIZE * size)
+        found |= {key: STYLE[key] * size / FONT_SIZE for key in ("lines.linewidth", "lines.markersize")}
     return found

@@ -123,10 +123,15 @@ def test_a_grid_is_a_frame_of_cells_and_goes_on(
     assert one.summary == commeff.load(one.path).summary  # type: ignore[union-attr]
     with pytest.raises(KeyError, match="must name one run"):
         runs["nothing"]
-    for axes in (runs.plot("train_loss"), one.plot("train_loss", against="wire_bytes")):
+    drawn = [runs.plot("train_loss"), one.plot("train_loss", against="wire_bytes")]
+    drawn.append(runs.plot("train_loss", against="topology", by="method"))
+    assert [line.get_label() for line in drawn[0].lines] == ["parallel SGD", "DSGD, ring", "DSGD, complete"]
+    for axes in drawn:
         assert axes.get_ylabel() == "training loss"
         axes.figure.clear()
-    with pytest.raises(ValueError, match="'rank_error' was not measured; choose from"):
+    with pytest.raises(ValueError, match="topology must be at an axis, tell lines apart or be fixed"):
+        runs.plot("train_loss", by="method")
+    with pytest.raises(ValueError, match="must be of metrics, settings and constants of parts, got 'rank_error'"):
         one.plot("rank_error")
     with pytest.raises(ValueError, match="no method 'nope'"):
         commeff.grid(content | {"grid": [{"method": "nope"}]}, name="bad", store=tmp_path / "bad")

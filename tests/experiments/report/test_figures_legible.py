@@ -21,8 +21,7 @@ from commeff.experiments.report.draw import wallclock
 from commeff.experiments.report.draw.figures import STYLE, Panel, canvas, look
 from commeff.experiments.report.draw.figures import Figure as Drawn
 from commeff.experiments.report.draw.panels import Spot, tradeoff
-from commeff.experiments.reproduce.figure import figure
-from commeff.experiments.reproduce.plot import drawing
+from commeff.experiments.reproduce.figure import drawing, figure
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, read_table
 

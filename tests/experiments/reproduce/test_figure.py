@@ -10,8 +10,8 @@ import pytest
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.draw.figures import canvas, save
-from commeff.experiments.reproduce.figure import figure
-from commeff.experiments.reproduce.plot import Drawing, drawing
+from commeff.experiments.report.draw.lines import Drawing
+from commeff.experiments.reproduce.figure import drawing, figure
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import read_table
 from tests.experiments.reproduce.reproduced import Code, write_table

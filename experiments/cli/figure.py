@@ -1,0 +1,156 @@
+"""`commeff figure`: any metric against any setting, of a store or of a grid file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_figure
+
+if TYPE_CHECKING:
+    from commeff.experiments.grid.command import Request
+    from commeff.experiments.report.data.points import FigureRun
+
+
+def figure(
+    store: Annotated[Path, typer.Argument(metavar="STORE|GRID", help="A folder of runs, or a grid file.")],
+    x: Annotated[str, typer.Option("--x", metavar="FORMULA", help="At the horizontal axis.")] = "step",
+    y: Annotated[str, typer.Option("--y", metavar="FORMULA", help="At the vertical axis.")] = "val_loss",
+    per: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--per", metavar="KEY", help="A line for each value; may be repeated. `name`: a grid's.", show_default=False
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="KEY=VALUE", help="These runs; may be repeated.", show_default=False),
+    ] = None,
+    grid: Annotated[
+        str | None,
+        typer.Option("--grid", metavar="NAME", help="One grid of a store that holds several.", show_default=False),
+    ] = None,
+    slope: Annotated[
+        list[float] | None,
+        typer.Option("--slope", help="A grey guide, a power of x; may be repeated.", show_default=False),
+    ] = None,
+    log: Annotated[
+        Literal["x", "y", "xy", "none"] | None,
+        typer.Option("--log", help="Logarithmic axes.  [default: those that span much]", show_default=False),
+    ] = None,
+    title: Annotated[str, typer.Option("--title", help="Above the figure.", show_default=False)] = "",
+    x_label: Annotated[str, typer.Option("--x-label", help="Instead of the formula's.", show_default=False)] = "",
+    y_label: Annotated[str, typer.Option("--y-label", help="Instead of the formula's.", show_default=False)] = "",
+    style: Annotated[
+        Path | None,
+        typer.Option("--style", metavar="NAME|FILE", help="lecture, paper, or a file of yours.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Where to: .png, .pdf or .svg; the data beside it as .csv.")
+    ] = Path("figure.png"),
+    jobs: Annotated[
+        int | None,
+        typer.Option("-j", "--jobs", help="Processes that a grid file runs on.  [default: one a core]"),
+    ] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Draw any metric against any setting, a line for each value of a key.
+
+    * `commeff figure runs/demo --x step --y val_loss --per name`
+    * `commeff figure runs/demo --x "last(wire_bytes)" --y val_accuracy --per method --style lecture --out bytes.pdf`
+    * `commeff figure runs --x topology.gap --y consensus_distance --per compressor --slope -1`
+    * `commeff figure runs --x workers --y "until(step, val_loss, 0.1)" --per method --slope -1`
+    * `commeff figure experiments/grids/gallery/graphs.yaml --x workers --y topology.gap --per topology`
+
+    A FORMULA is a name, or + - * / ** of names and numbers with sqrt exp log log2 log10 abs. Names are metrics
+    (val_loss, wire_bytes), settings (method.period, optimizer.lr) and constants of parts: topology.rho gap lambda_min
+    degree n period contraction, compressor.omega delta bits d, and task.NAME of what a task states, such as L. A metric
+    is what a run has at its end; with a metric at --x a line is a curve, `last(METRIC)` is its end there too.
+    `until(METRIC, TARGET, LEVEL)` is the METRIC where the TARGET first gets as good as the LEVEL.
+
+    Seeds are averaged, with 95 % intervals (Student's t; of logarithms on a logarithmic axis). Whatever else varies is
+    refused by its name, unless it is at an axis, in --per, or chosen by the grid's `select`. A point is drawn if all
+    its seeds have it.
+
+    A grid file is run first as by `commeff grid`, what is finished is not repeated; nothing is run for constants.
+    """
+    with refusals():
+        from commeff.experiments.report.data.formula import Formula
+        from commeff.experiments.report.style import read_style
+
+        across, up = Formula.read("--x", x), Formula.read("--y", y)
+        own = {} if style is None else read_style(style).of("", "figure")
+        wanted = [(key, value) for key, equals, value in (word.partition("=") for word in only or []) if equals and key]
+        if len(wanted) < len(only or []):
+            raise ValueError(f"--only must be KEY=VALUE, such as method=dsgd, got {' '.join(only or [])}")
+        try_figure("--out", out)
+        from commeff.experiments.run.store import check_grid, check_store
+
+        request = _request(store, jobs, plugin) if store.suffix in (".yaml", ".yml") else None
+        if request is None:
+            check_store(store)
+            check_grid(store, grid)
+        elif grid is not None:
+            raise ValueError(f"--grid must be left out for a grid file, got {grid}: it is called {request.name}")
+
+        from commeff.experiments.report.data.points import kinds, points, stored_runs
+
+        adopted(plugin)
+        runs = _planned(request) if request else []
+        formulas = {"--x": across, "--y": up}
+        if request is None or "metric" in kinds(runs, formulas, per or [], planned=True).values():
+            place, name = (request.place, request.name) if request else (store, grid)
+            if request:
+                _run(request)
+            runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
+        for key in dict.fromkeys(key for key, _ in wanted):
+            values = [value for other, value in wanted if other == key]
+            runs = [run for run in runs if run.settings.get(key) in values]
+        table = points(runs, across, up, per or [], {None: "xy" if slope else None, "none": ""}.get(log, log))
+        if as_json:
+            typer.echo(table.data.to_json(orient="records", indent=2))
+
+        from commeff.experiments.report.draw import points as draw
+        from commeff.experiments.report.draw.figures import write_csv
+
+        drawn = draw.drawing(table, across, up, slope or [], title, (x_label, y_label), own)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draw.write(drawn, out, own)
+        write_csv(table.data.rename(columns={"x": x, "y": y}), out.with_suffix(".csv"))
+    for why, count in table.left_out.items():
+        typer.echo(f"commeff: not shown: {count} runs, {why}", err=True)
+    typer.echo(f"figure: {out}, its data {out.with_suffix('.csv')}", err=as_json)
+
+
+def _request(file: Path, jobs: int | None, plugin: list[str] | None) -> Request:
+    """What `commeff grid` would run."""
+    from commeff.experiments.grid import command
+    from commeff.experiments.grid.local.scheduler import Limits
+    from commeff.experiments.run.system import cores
+
+    limits = Limits(cores() if jobs is None else jobs)
+    request = command.Request(file, plugins=plugin or [], choices=adopted(plugin), limits=limits)
+    command.check(request)
+    return request
+
+
+def _planned(request: Request) -> list[FigureRun]:
+    """The runs of a grid file, before any of them has begun."""
+    from commeff.experiments.grid import command
+    from commeff.experiments.report.data.points import FigureRun
+    from commeff.experiments.report.data.records import Record
+
+    cells, _ = command.prepare(request, rehearsed=False)
+    return [FigureRun(Record(each.folder.name, each.folder, config=each.config), each.name or "") for each in cells]
+
+
+def _run(request: Request) -> None:
+    """Run what is not finished, as `commeff grid` does."""
+    from commeff.experiments.grid import command
+
+    if command.run(request).interrupted:
+        typer.echo("interrupted; the same command goes on", err=True)
+        raise typer.Exit(130)
