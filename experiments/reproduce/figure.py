@@ -16,6 +16,7 @@ from commeff.experiments.report.draw.axes import few, logarithmic
 from commeff.experiments.report.draw.figures import (
     DASHES,
     INK,
+    LOWER,
     MARKERS,
     QUIET,
     Figure,
@@ -40,6 +41,7 @@ def figure(results: Results, plot: Plot) -> Figure:
     """The figure of a table: the mean over seeds, and its 95 % interval."""
     drawn = drawing(results, plot)
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
+    below = max(0.45, 0.22 + LOWER * max((len(place.split()) for place in drawn.places), default=0))
     limits = _limits(drawn, plot)
     last = {line.label: panel for panel in drawn.panels for line in panel.lines}
     parts = []
@@ -50,7 +52,7 @@ def figure(results: Results, plot: Plot) -> Figure:
         right = max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
         left = 0.2 if i else 0.75
         axes_of = partial(_panel, panel=panel, drawn=drawn, plot=plot, limits=limits, names=folds, first=i == 0)
-        parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.75, (left, right, 0.45, 0.3)))
+        parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.3 + below, (left, right, below, 0.3)))
     printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
     kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)

@@ -26,6 +26,7 @@ from commeff.experiments.report.data.rows import (
     Target,
     half_dense,
     leader,
+    prominent,
     table_row,
 )
 from commeff.experiments.report.data.statistics import higher_is_better
@@ -53,6 +54,7 @@ class Analysis:
     baselines: tuple[Variant, ...]
     champions: Mapping[str, Variant]  # by task, the best mean among the variants that may be named
     targets: Mapping[str, Target]  # by task
+    prominent: tuple[int, ...]  # kinds of the variants that figures name, the baseline first
     records: tuple[Record, ...]  # the store's runs, in the grid or not
     part: str = ""  # the task, where this is what an analysis of several says of one
 
@@ -167,7 +169,8 @@ def analyse(
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
     rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, tuple(by_id.values()))
+    named = prominent(variants, bases, chosen)
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, named, tuple(by_id.values()))
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
