@@ -57,7 +57,7 @@ def figure(results: Results, plot: Plot) -> Figure:
     kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
     key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
-    return Figure("figure", results.table.title, "", parts, len(parts), legend=key, own_key=True)
+    return Figure("figure", results.table.title, "", parts, len(parts), legend=key)
 
 
 def _panel(

@@ -77,7 +77,7 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame
     part = Panel("all", draw, WIDE, 0.75 + row * len(names), (NAMES, 0.15, 0.45, 0.1))
     legend = [(called(place), _look(i)) for i, place in enumerate(places)]
     title = f"Modelled speed-up over {base} to {target.words}"
-    return Figure("speed_up", title, caption, [part], 1, data, legend, own_key=True)
+    return Figure("speed_up", title, caption, [part], 1, data, legend)
 
 
 def assumptions(clocks: Sequence[Wallclock]) -> str:
@@ -227,9 +227,7 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
     )
     caption += cut_off(bar_limits(own) for _, own in data.groupby("cluster"))
     legend = [("computing", Look(RULE, "-", "s")), *((called(kind), Look(_colour(kind), "-", "s")) for kind in kinds)]
-    return Figure(
-        "step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend, own_key=True
-    )
+    return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 
 
 def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:

@@ -221,7 +221,7 @@ def figure_block(drawn: Figure, titled: bool) -> str:
         tag("button", swatch(look) + html_text(name), type="button", data_group=str(i), aria_pressed="false")
         for i, (name, look) in enumerate(drawn.legend)
     ]
-    legend = [tag("div", "".join(key), ["legend"])] if drawn.own_key and key else []
+    legend = [tag("div", "".join(key), ["legend"])] if key else []
     body = [_heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
 
