@@ -133,7 +133,9 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
         for s in spots
         if s.named or s in front
     ]
-    write_labels(axes, labels, [*bars, *steps], [(s.cost, s.value) for s in spots])
+    low, high = axes.get_ylim()
+    dense = [(reference, low, reference, high)] * (reference is not None)
+    write_labels(axes, labels, [*bars, *steps, *dense], [(s.cost, s.value) for s in spots])
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
