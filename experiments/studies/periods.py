@@ -14,6 +14,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.axes import Axes
 
+from commeff.experiments.report.data.names import readable
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.draw.axes import few
 from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Panel, folded, look, save, write_csv
@@ -44,10 +45,11 @@ def losses(curves: pd.DataFrame) -> pd.DataFrame:
 
 def draw(axes: Axes, found: pd.DataFrame) -> None:
     """Means and intervals of the differences, a line for each method; as published open and alone."""
-    axes.set(xscale="log", xlabel="steps between two exchanges", ylabel="final loss above psgd's, per cent")
+    axes.set(xscale="log", xlabel="steps between two exchanges", ylabel="final loss above parallel SGD's, per cent")
     axes.axhline(0, color=INK, linewidth=0.9, zorder=1)
     axes.axhline(LEVEL, color=QUIET, linewidth=0.9, linestyle=(0, (3, 2)), zorder=1)
-    ends = [Label(found["period"].max(), 0.0, BASE, INK, 0), Label(found["period"].max(), LEVEL, "3 %", QUIET, 0)]
+    right = found["period"].max()
+    ends = [Label(right, 0.0, readable(BASE), INK, 0), Label(right, LEVEL, "3 %", QUIET, 0)]
     for (method, published), own in found.groupby(["method", "published"], sort=False):
         number = FAMILIES.index(str(method)) + 1
         style, aside = look(number), 1 + 0.04 * (number - 2)
@@ -60,7 +62,7 @@ def draw(axes: Axes, found: pd.DataFrame) -> None:
             half = each.half or 0.0
             axes.plot([place, place], [each.mean - half, each.mean + half], color=style.colour, linewidth=1, alpha=0.5)
         words = f"{method} as published" if published else str(method)
-        ends.append(Label(x[-1], y[-1], folded(words, 1.5), style.colour, number))
+        ends.append(Label(x[-1], y[-1], folded(readable(words), 1.5), style.colour, number))
     axes.set_xlim(found["period"].min() / 1.2, found["period"].max() * 1.2)
     few(axes, sorted(found["period"].unique()))
     end_labels(axes, ends)

@@ -28,6 +28,7 @@ from commeff.experiments.report.data.rows import (
     Target,
     half_dense,
     leader,
+    prominent,
     table_row,
 )
 from commeff.experiments.report.data.statistics import higher_is_better
@@ -56,6 +57,7 @@ class Analysis:
     baselines: tuple[Variant, ...]
     champions: Mapping[str, Variant]  # by task, the best mean among the variants that may be named
     targets: Mapping[str, Target]  # by task
+    prominent: tuple[int, ...]  # kinds of the variants that figures name, the baseline first
     records: tuple[Record, ...]  # the store's runs, in the grid or not
     part: str = ""  # the task, where this is what an analysis of several says of one
     half: bool = True  # whether 16-bit dense psgd is counted
@@ -181,8 +183,13 @@ def analyse(
             goals[task] = goal
     counted = plan.half if half is None else half
     rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
+<<<<<<< HEAD
     every = tuple(by_id.values())
     return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, every, half=counted)
+=======
+    named = prominent(variants, bases, chosen)
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, named, tuple(by_id.values()))
+>>>>>>> wt-b
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 NAMES = {
+    "ad_psgd": "AD-PSGD",
+    "adamw": "AdamW",
+    "all_gather": "all-gather",
+    "all_reduce": "all-reduce",
+    "async_sgd": "asynchronous SGD",
     "bert_large": "BERT-Large",
     "choco": "CHOCO-SGD",
     "d2": "D²",
@@ -23,6 +29,10 @@ NAMES = {
     "ef21_sgd": "EF21-SGD",
     "ef21_sgdm": "EF21-SGDM",
     "eden": "EDEN",
+    "ethernet_100g": "100 Gb/s Ethernet",
+    "ethernet_100m": "100 Mb/s Ethernet",
+    "ethernet_10g": "10 Gb/s Ethernet",
+    "ethernet_1g": "1 Gb/s Ethernet",
     "gossip_aga": "Gossip-AGA",
     "gossip_pga": "Gossip-PGA",
     "local_sgd": "local SGD",
@@ -34,6 +44,7 @@ NAMES = {
     "od_equidyn": "OD-EquiDyn",
     "one_peer": "one peer",
     "one_peer_exponential": "one-peer exponential",
+    "optimizer.lr": "learning rate",
     "ou_equidyn": "OU-EquiDyn",
     "power_sgd": "PowerSGD",
     "psgd": "parallel SGD",
@@ -42,6 +53,10 @@ NAMES = {
     "resnet50": "ResNet-50",
     "scaffnew": "Scaffnew",
     "scaffold": "SCAFFOLD",
+    "sgd": "SGD",
+    "sgp": "SGP",
+    "sparse_loco": "SparseLoCo",
+    "streaming_diloco": "streaming DiLoCo",
     "tern_grad": "TernGrad",
     "top_k": "top-k",
     "u_equistatic": "U-EquiStatic",
@@ -84,3 +99,15 @@ def called(name: str, own: Mapping[str, str] | None = None) -> str:
     ('EF21', 'exact diffusion', 'QSGD, 4 bits')
     """
     return (own or {}).get(name) or NAMES.get(name) or name.replace("_", " ")
+
+
+def readable(text: str) -> str:
+    """The name of a variant in a reader's words: names of code in it are called by theirs, `key=value` by its words.
+
+    >>> readable("psgd then DiLoCo H=5"), readable("sparse_loco top_k workers=2 ratio=0.02")
+    ('parallel SGD then DiLoCo H=5', 'SparseLoCo top-k workers 2 ratio 0.02')
+    >>> readable("natural compression"), readable("dsgd one_peer_exponential, optimizer.lr=0.1")
+    ('natural compression', 'DSGD one-peer exponential, learning rate 0.1')
+    """
+    text = re.sub(r"\b([a-z][\w.]+)=", lambda key: f"{NAMES.get(key[1]) or key[1].rpartition('.')[2]} ", text)
+    return re.sub(r"\b[a-z]\w*\b", lambda word: word[0] if called(word[0]) in text else called(word[0]), text)

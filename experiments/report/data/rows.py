@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from commeff.experiments.report.data.quantities import INNER, quantity
-from commeff.experiments.report.data.statistics import Estimate, best, estimate, paired
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, higher_is_better, paired
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.run.store import FINISHED
 
@@ -30,6 +31,8 @@ LOSSES = tuple(name for name in FINALS if name.endswith("loss"))
 INSIDE = tuple(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds"))
 WAYS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")  # what it may take to get to the target
 DENSE = {"method": "psgd"}
+NAMED = 6  # variants that one panel can name
+CHOICES = ("method", "compressor", "topology", "optimizer", "schedule")  # what a method is, with all below them
 WIDTHS = {"float64": 64, "float32": 32}  # bits of a number that psgd sends
 
 
@@ -155,6 +158,29 @@ def leader(variants: Iterable[Variant], name: str) -> Variant | None:
     means = {variant: final.mean for variant in variants if (final := variant.final(name))}
     good = nameable(means)
     return good[best([means[variant] for variant in good], name)] if good else None
+
+
+def prominent(variants: Sequence[Variant], bases: Sequence[Variant], metric: str) -> tuple[int, ...]:
+    """Kinds of the variants that a figure names: all, or of more than `NAMED` the baseline and the best of others.
+
+    Each method comes once before any comes twice. Of its variants those run as the baseline was (its workers, its
+    straggler) come before others, those in doubt last. They are chosen on the first task, and are the same on all.
+    """
+    first = [variant for variant in variants if variant.task == variants[0].task]
+    base = next((base for base in bases if base in first), None)
+    sign = -1.0 if higher_is_better(metric) else 1.0
+
+    def rank(variant: Variant) -> tuple[bool, int, float]:
+        own, others = ({*each.labels.items()} if each else set() for each in (variant, base))
+        apart = {key for key, _ in own ^ others if base and key.split(".")[0] not in CHOICES}
+        final = variant.final(metric)
+        return bool(variant.chosen.doubts), len(apart), sign * final.mean if final else math.inf
+
+    ordered = sorted(first, key=lambda variant: (variant is not base, *rank(variant)))
+    methods = [variant.runs[0].setting("method") for variant in ordered]
+    once = [variant for i, variant in enumerate(ordered) if methods[i] not in methods[:i]]
+    chosen = [*once, *(variant for variant in ordered if variant not in once)][:NAMED]
+    return tuple(variant.kind for variant in sorted(chosen, key=lambda each: (each is not base, each.number)))
 
 
 def differs_from_best(row: TableRow) -> bool | None:

@@ -136,7 +136,6 @@ class Figure:
     columns: int
     data: pd.DataFrame = field(repr=False, default_factory=pd.DataFrame)
     legend: Sequence[tuple[str, Look]] = ()
-    own_key: bool = False  # the legend is not of variants, whose key the page has anyway
     small: bool = False  # many to a line of the page
     kind: str = ""  # its name but for the task, where there are several
 

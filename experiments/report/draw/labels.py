@@ -21,8 +21,9 @@ Boxes = NDArray[np.float64]  # shape (..., 4)
 RINGS = (7.0, 13.0, 20.0, 28.0, 38.0, 50.0, 64.0, 80.0, 98.0, 118.0, 140.0)  # points from the marker to the label
 ANGLES = (0.0, 45.0, -45.0, 180.0, 135.0, -135.0, 90.0, -90.0)
 HANGING = 3.0  # square points of overlap that one outside the frame is worth
+CROSSED = 4.0  # and one upon a line
 FAR = 4.0  # square points of overlap that are worth a point of distance
-LEGIBLE = 1e4  # square points that a label upon a label is worth
+LEGIBLE = 1e4  # square points that a label upon a label is worth, twice one upon a marker
 LEADER = 13.0  # from here on a line leads from the label to its point
 ASIDE = 0.12  # inches between the axes and the labels of ends
 
@@ -38,8 +39,10 @@ class Label:
     number: int
 
 
-def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ()) -> None:
-    """Write the labels on axes whose limits are final; `lines`, also in data coordinates, are to be kept clear too.
+def write_labels(
+    axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = (), markers: Sequence[tuple[float, float]] = ()
+) -> None:
+    """Write the labels on axes whose limits are final, `lines` and `markers` kept clear; all in data coordinates.
 
     Everything is weighed in points, from the lower left corner of the canvas.
     """
@@ -48,7 +51,8 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ())
     centres = axes.transData.transform([(label.x, label.y) for label in labels]) / point
     inside = np.array(axes.get_window_extent().extents) / point + np.array([2, 0, 4, 10])
     ends = axes.transData.transform(np.reshape(np.array(lines, dtype=float), (-1, 2))).reshape(-1, 4) / point
-    obstacles = np.concatenate([np.tile(centres, 2) + 4 * OUTWARD, ends + OUTWARD])
+    marked = axes.transData.transform(np.reshape(np.array(markers, dtype=float), (-1, 2))) / point
+    solid = np.tile(np.concatenate([centres, marked]), 2) + 4 * OUTWARD
     renderer = FigureCanvasAgg(cast(Canvas, axes.figure)).get_renderer()  # one for all labels: making it takes longest
     spots = [(ring, angle) for ring in RINGS for angle in ANGLES]
     distances = np.array([ring for ring, _ in spots])
@@ -61,8 +65,9 @@ def write_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Box] = ())
         size = (extent.width / point, extent.height / point)
         boxes = np.array([_box(centre, ring, angle, size) for ring, angle in spots])
         outside = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - _common(boxes, inside)
-        costs = _common(boxes[:, None], obstacles).sum(axis=1) + HANGING * outside
-        costs += LEGIBLE * (_common(boxes[:, None], written).sum(axis=1) > 0) + FAR * distances
+        costs = CROSSED * _common(boxes[:, None], ends + OUTWARD).sum(axis=1) + HANGING * outside
+        upon = [(_common(boxes[:, None], these).sum(axis=1) > 0) for these in (written, solid)]
+        costs += LEGIBLE * (upon[0] + 0.5 * upon[1]) + FAR * distances
         (ring, angle), box = spots[int(costs.argmin())], boxes[costs.argmin()]
         written = np.append(written, [box + OUTWARD], axis=0)
         leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
+from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better, pareto_front
 from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, folded, letters, room
-from commeff.experiments.report.draw.labels import Label, write_labels
+from commeff.experiments.report.draw.labels import Label, end_labels, write_labels
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds", "simulated_seconds")
@@ -26,13 +27,15 @@ ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 BEYOND = 100.0  # times what is shown at most: what is above is drawn there
 GAP = np.full((2, 1), np.nan)  # between two curves of a path
 BESIDE = 2.7  # inches of a line of a label
+ENDS = 1.6  # and of one at the end of a line
+PALE: dict[str, Any] = {"color": QUIET, "alpha": 0.4}  # what has no name
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
     """A variant to be drawn: its number and name, its look, and its means over seeds (`statistics.mean_curve`).
 
-    One that diverged has no say in what a panel shows.
+    One that diverged has no say in what a panel shows; one without a name is grey.
     """
 
     number: int
@@ -40,6 +43,7 @@ class Line:
     look: Look
     means: pd.DataFrame
     diverged: bool = False
+    named: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,11 @@ class Spot:
     cost: float
     value: float
     half: float | None
+<<<<<<< HEAD
     log: bool = False
+=======
+    named: bool = True
+>>>>>>> wt-b
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -62,15 +70,27 @@ class Spot:
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
     """Means and bands of all variants against one thing; `place` is where modelled seconds are those of."""
+<<<<<<< HEAD
     highest, shown = top(lines), line_limits(lines, y)
     for line in lines:
         _curve(axes, line, quantity(x).scale, highest, shown)
+=======
+    highest, scale = top(lines), quantity(x).scale
+    for line in sorted(lines, key=lambda line: line.named):
+        _curve(axes, line, scale, highest)
+>>>>>>> wt-b
     if x in LOGARITHMIC:
         logarithmic(axes, "x")
     fit(axes, "y", shown)
     _percent(axes, y)
     axes.set(xlabel=quantity(x).axis)
     axes.set_title(f"{quantity(y).words} on {place}" if place else quantity(y).words, color=INK)
+    last = [(line, line.means.dropna(subset=["y"]).iloc[-1]) for line in lines if line.named]
+    end_labels(axes, [_name(line, float(end["x"]) * scale, min(float(end["y"]), highest)) for line, end in last])
+
+
+def _name(line: Line, x: float, y: float) -> Label:
+    return Label(x, y, folded(line.name, ENDS), line.look.colour, line.number)
 
 
 def before_all(
@@ -79,7 +99,11 @@ def before_all(
     """One variant in colour against bytes, and behind it `others`, as `together` makes them of all variants."""
     for colour, points in others.items():
         axes.plot(*points, color=colour, linewidth=0.9)
+<<<<<<< HEAD
     _curve(axes, line, quantity("wire_bytes").scale, highest, shown)
+=======
+    _curve(axes, replace(line, named=True), quantity("wire_bytes").scale, highest)
+>>>>>>> wt-b
     logarithmic(axes, "x")
     fit(axes, "y", shown)
     _percent(axes, y)
@@ -100,26 +124,32 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
     """Points with intervals, the Pareto front, and the bytes of dense numbers of 16 bits."""
     front = [spots[i] for i in pareto_front([s.cost for s in spots], [s.value for s in spots], metric)]
     axes.step([s.cost for s in front], [s.value for s in front], where="post", color=QUIET, linewidth=0.9, zorder=1)
-    for spot in spots:
-        ink: dict[str, Any] = {"color": spot.look.colour, "gid": f"variant-{spot.number}"}
-        axes.plot([spot.cost, spot.cost], spot.ends, linewidth=1.0, alpha=0.45, **ink)
+    for spot in sorted(spots, key=lambda spot: spot.named):
+        ink: dict[str, Any] = {"color": spot.look.colour if spot.named else QUIET, "gid": f"variant-{spot.number}"}
+        axes.plot([spot.cost, spot.cost], spot.ends, linewidth=1.0, alpha=0.45 if spot.named else 0.2, **ink)
         marker: Any = {"marker": spot.look.marker, "fillstyle": "none" if spot.half is None else "full"}
-        axes.plot(spot.cost, spot.value, **marker, markersize=6.5, zorder=3, **ink)
+        axes.plot(spot.cost, spot.value, **marker, markersize=6.5 if spot.named else 4.5, zorder=3, **ink)
     axes.margins(x=0.12, y=0.08)
     logarithmic(axes, "x")
     fit(axes, "y", spot_limits(spots, metric))
     _percent(axes, metric)
     if reference is not None:
         axes.axvline(reference, color=QUIET, linewidth=0.8, linestyle=(0, (2, 2)), zorder=0)
-        words, at = "psgd with 16-bit numbers", axes.get_xaxis_transform()
+        words, at = "parallel SGD with 16-bit numbers", axes.get_xaxis_transform()
         axes.text(
             reference, 0.015, f"{words} ", transform=at, rotation=90, ha="right", fontsize=letters(7.5), color=QUIET
         )
     axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
     bars = [(s.cost, s.ends[0], s.cost, s.ends[1]) for s in spots]
     steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
-    labels = [Label(s.cost, s.value, folded(s.name, BESIDE), s.look.colour, s.number) for s in spots]
-    write_labels(axes, labels, [*bars, *steps])
+    labels = [
+        Label(s.cost, s.value, folded(s.name, BESIDE), s.look.colour if s.named else QUIET, s.number)
+        for s in spots
+        if s.named or s in front
+    ]
+    low, high = axes.get_ylim()
+    dense = [(reference, low, reference, high)] * (reference is not None)
+    write_labels(axes, labels, [*bars, *steps, *dense], [(s.cost, s.value) for s in spots])
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
@@ -137,7 +167,7 @@ def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tupl
     span = limits[1] - limits[0]
     axes.set_ylim(limits[0] - 0.04 * span, limits[1] + 0.08 * span)
     _percent(axes, by)
-    _small(axes, line, key, by)
+    _small(axes, line, called(key), by)
 
 
 def _small(axes: Axes, line: Line, x: str, y: str) -> None:
@@ -159,13 +189,20 @@ def top(lines: Sequence[Line]) -> float:
 
 def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) -> None:
     means, look, gid = line.means, line.look, f"variant-{line.number}"
+    single: Any = {"fillstyle": "none" if (means["n"] == 1).all() else "full"}
     x, (y, low, high) = means["x"].to_numpy() * scale, np.minimum(means[["y", "low", "high"]].to_numpy().T, top)
+<<<<<<< HEAD
     if shown.logarithm:
         low = np.maximum(low, y**2 / np.maximum(high, shown.outer[0]))  # no further down than up
+=======
+    if not line.named:
+        axes.plot(x, y, **PALE, linewidth=0.8, zorder=1.5, gid=gid)
+        return
+>>>>>>> wt-b
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
-    axes.plot(x, y, **look.line, markevery=apart, gid=gid)
+    axes.plot(x, y, **look.line, **single, markevery=apart, gid=gid)
 
 
 def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:

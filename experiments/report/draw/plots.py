@@ -11,9 +11,14 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
+<<<<<<< HEAD
 from commeff.experiments.report.data.names import quoted
+=======
+from commeff.experiments.report.data.names import called, readable
+>>>>>>> wt-b
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
-from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
+from commeff.experiments.report.data.rows import NAMED
+from commeff.experiments.report.data.statistics import Estimate, higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits
@@ -22,8 +27,8 @@ from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
-MANY = 8  # more variants than this also get a panel each
 VIEWS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")
+ROUNDING = 1e-6  # a part of the largest consensus distance that is agreement: models are float32
 SAME = 1e-3  # by which ratios of epochs to steps differ that are the same
 CROWDED = 20_000  # messages of a step: more are a black disc, and take minutes
 SINGLE = " Open markers are of one seed, which has no interval."
@@ -31,9 +36,10 @@ SMALL, ROOM = (2.6, 1.9), 1.8  # inches: of a small panel, and of a line of its 
 
 
 def looks(analysis: Analysis) -> dict[int, Look]:
-    """The look of each variant by its number: the baseline in ink, others in the grid's order; one on all tasks."""
-    first = analysis.baselines[0].kind if analysis.baselines else len(analysis.variants)
-    found = {v: look(0 if v.kind == first else v.kind + (v.kind < first)) for v in analysis.variants}
+    """The look of each variant by its number: the baseline in ink, then those that are named; one on all tasks."""
+    others = (v.kind for v in analysis.variants if v.kind not in analysis.prominent)
+    order = [*dict.fromkeys([*analysis.prominent, *others])]
+    found = {v: look(order.index(v.kind) + (not analysis.baselines)) for v in analysis.variants}
     return {v.number: replace(each, colour=v.colour or each.colour) for v, each in found.items()}
 
 
@@ -59,7 +65,7 @@ def convergence(analysis: Analysis) -> Figure | None:
         return None
     every = [variant for variant in analysis.variants if not variant.curves.empty]
     parts = [
-        Panel(f"{view}-{metric}", partial(panels.curves, lines=lines, x=view, y=metric))
+        wide(f"{view}-{metric}", partial(panels.curves, lines=lines, x=view, y=metric))
         for (view, metric), lines in drawn.items()
     ]
     caption = f"{_bands(every)} Bytes are counted, per worker, on a logarithmic scale."
@@ -68,11 +74,9 @@ def convergence(analysis: Analysis) -> Figure | None:
     caption += cut_off(limits, [variant.name for variant in every if variant.diverged])
     early = [quoted(variant.name) for variant in every if _unfinished(variant)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
-    styles = looks(analysis)
-    legend = [(f"{variant.name}{_standing(variant)}", styles[variant.number]) for variant in every]
     data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
     width = len({metric for _, metric in drawn})
-    return Figure("convergence", "Convergence", caption, parts, width, data, legend)
+    return Figure("convergence", "Convergence", caption + unnamed(analysis), parts, width, data)
 
 
 def _told(analysis: Analysis, view: str) -> bool:
@@ -90,7 +94,7 @@ def one_by_one(analysis: Analysis) -> Figure | None:
     """Each of many variants before all others."""
     metric = shown_metric(analysis)
     lines = _lines(analysis, "wire_bytes", metric)
-    if len(lines) <= MANY:
+    if len(lines) <= NAMED:
         return None
     names, shown = [line.name for line in lines], panels.line_limits(lines, metric)
     draw = partial(panels.before_all, others=panels.together(lines), highest=panels.top(lines), shown=shown, y=metric)
@@ -110,10 +114,14 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     if not sending:
         return None
     scale = quantity("wire_bytes").scale
+<<<<<<< HEAD
     spots = [
         Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half, final.log)
         for variant, cost, final in sending
     ]
+=======
+    spots = [_spot(analysis, variant, styles[variant.number], cost * scale, final) for variant, cost, final in sending]
+>>>>>>> wt-b
     data = pd.DataFrame(
         {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
         for variant, cost, final in sending
@@ -127,10 +135,16 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += SINGLE * any(spot.half is None for spot in spots)
+<<<<<<< HEAD
     caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
+=======
+    if not all(spot.named for spot in spots):
+        caption += " Named are those on it and the ones in colour; the table has the others."
+    caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
+>>>>>>> wt-b
     caption += cut_off([panels.spot_limits(spots, metric)])
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
-    part = Panel("all", draw, 7.6, 4.0 + 0.12 * max(0, len(spots) - MANY), (0.65, 0.15, 0.45, 0.15))
+    part = Panel("all", draw, 7.6, 4.0 + 0.12 * max(0, len(spots) - NAMED), (0.65, 0.15, 0.45, 0.15))
     return Figure("pareto", "Quality against bytes", caption, [part], 1, data)
 
 
@@ -143,14 +157,22 @@ def consensus(analysis: Analysis) -> Figure | None:
     equal = {line.number for line in lines if line not in apart}
     agreeing = {each: agrees_throughout(each) for each in analysis.variants if each.kind in equal}
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
+<<<<<<< HEAD
     for always, words in ((True, "After every step in agreement"), (False, "In agreement whenever it was evaluated")):
         names = [quoted(variant.name) for variant, found in agreeing.items() if found is always]
         caption += f" {words}, so not drawn: {', '.join(names)}." if names else ""
+=======
+    caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
+    data, largest = _data(apart), max(float(line.means["y"].max()) for line in panels.sound(apart))
+    apart = [replace(line, means=line.means.mask(line.means["y"] < largest * ROUNDING)) for line in apart]
+    apart = _few([line for line in apart if line.means["y"].notna().any()])
+    caption += " Gaps are where it is below a millionth of the largest, which is agreement up to rounding."
+>>>>>>> wt-b
     limits = panels.line_limits(apart, "consensus_distance")
     caption += cut_off([limits], [line.name for line in apart if line.diverged])
-    part = Panel("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
-    legend = [(line.name, line.look) for line in apart]
-    return Figure("consensus", "Consensus distance", caption, [part], 1, _data(apart), legend)
+    caption += unnamed(analysis) * (len(apart) > NAMED)
+    part = wide("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
+    return Figure("consensus", "Consensus distance", caption, [part], 1, data)
 
 
 def agrees_throughout(variant: Variant) -> bool:
@@ -187,12 +209,13 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
     ]
     others = [other for other in analysis.grid.over if other != key]
     caption = (
-        f"Final {quantity(by).words} for each value of {key} that was tried; dots are seeds, the line their mean, "
-        "the ring the value chosen. Runs that diverged have none; losses that are far off are drawn at the edge."
+        f"Final {quantity(by).words} for each value of the {called(key)} that was tried; dots are seeds, the line "
+        "their mean, the ring the value chosen. Runs that diverged have none; losses that are far off are drawn at the "
+        "edge."
     )
-    caption += f" {', '.join(others)} at the chosen value." if others else ""
+    caption += f" {', '.join(map(called, others))} at the chosen value." if others else ""
     name = f"sweep_{file_name(key)}"
-    return Figure(name, f"Sensitivity to {key}", caption, parts, min(4, len(parts)), every, small=True)
+    return Figure(name, f"Sensitivity to {called(key)}", caption, parts, min(4, len(parts)), every, small=True)
 
 
 def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
@@ -202,10 +225,11 @@ def drawings(networks: Sequence[UsedTopology]) -> list[Figure]:
     if not networks:
         return []
     parts, rows = [], []
-    above = LOWER * (lines_of([network.name for network in networks], ROOM) - 1)
+    names = [readable(network.name) for network in networks]
+    above = LOWER * (lines_of(names, ROOM) - 1)
     for i, network in enumerate(networks):
         first, later = network.edges()
-        draw = partial(draw_network, name=network.name, n=network.topology.n, first=first, later=later)
+        draw = partial(draw_network, name=names[i], n=network.topology.n, first=first, later=later)
         parts.append(Panel(str(i), draw, 2.2, 2.3 + above, (0.1, 0.1, 0.05, 0.25 + above)))
         rows += [(network.name, *pair, when) for when, pairs in (("first", first), ("later", later)) for pair in pairs]
     caption = (
@@ -223,9 +247,26 @@ def _small(name: str, draw: Callable[[Axes], None], titles: Sequence[str]) -> Pa
     return Panel(name, draw, SMALL[0], SMALL[1] + above, (0.72, 0.08, 0.38, 0.22 + above))
 
 
+def wide(name: str, draw: Callable[[Axes], None], width: float = 5.5, height: float = 2.75) -> Panel:
+    """A panel with room for the names of lines at their ends."""
+    return Panel(name, draw, width, height, (0.58, 0.2 + panels.ENDS, 0.42, 0.27))
+
+
+def unnamed(analysis: Analysis) -> str:
+    """What a caption says of the lines that have no name."""
+    if len({variant.kind for variant in analysis.variants}) <= NAMED:
+        return ""
+    base = "the baseline and " * bool(analysis.baselines)
+    return (
+        f" Named are {base}the best by final {quantity(analysis.metric).words} of each method, at most {NAMED}, those "
+        "run as the baseline was before others; the other variants are grey."
+    )
+
+
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
+<<<<<<< HEAD
 <<<<<<< HEAD
     lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
     return f"{lines}, on a logarithmic axis those of logarithms."
@@ -235,6 +276,10 @@ def _bands(variants: Sequence[Variant]) -> str:
     )
     return f"{words}on a logarithmic axis no further down than up."
 >>>>>>> wt-d
+=======
+    words = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
+    return words + SINGLE * (min(counts) == 1)
+>>>>>>> wt-b
 
 
 def count_seeds(seeds: Sequence[int]) -> str:
@@ -254,6 +299,7 @@ def shown_metric(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both."""
+<<<<<<< HEAD
     styles = looks(analysis)
     both = [variant for variant in analysis.variants if {x, y} <= set(variant.curves)]
 
@@ -274,16 +320,35 @@ def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str,
     """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
     nothing that its axis can show."""
     means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
+=======
+    styles, lines = looks(analysis), []
+    for variant in analysis.variants:
+        if {x, y} <= set(variant.curves):
+            named = variant.kind in analysis.prominent
+            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y, named))
+    return _few([line for line in lines if line])
+
+
+def _few(lines: Sequence[Line]) -> list[Line]:
+    """Lines that all have names, if they are few enough for it."""
+    return [replace(line, named=line.named or len(lines) <= NAMED) for line in lines]
+
+
+def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, named: bool = True) -> Line | None:
+    """A variant's means over seeds; None where there is nothing that its axis can show."""
+    means = mean_curve(curves, x, y)
+>>>>>>> wt-b
     means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
-    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged)
+    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged, named)
+
+
+def _spot(analysis: Analysis, variant: Variant, style: Look, cost: float, final: Estimate) -> Spot:
+    named = variant.kind in analysis.prominent
+    return Spot(variant.kind, variant.name, style, cost, final.mean, final.half, named)
 
 
 def _unfinished(variant: Variant) -> bool:
     return any(run.record.state not in FINISHED for run in variant.drawn)
-
-
-def _standing(variant: Variant) -> str:
-    return " (diverged)" if variant.diverged else " (unfinished)" if _unfinished(variant) else ""
 
 
 def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,41 +12,75 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis, clock
-from commeff.experiments.report.data.variants import Variant
+from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.variants import Labels, Variant
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.draw.axes import logarithmic
-from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Panel, look
+from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Look, folded
+from commeff.experiments.report.draw.labels import Label, end_labels
+from commeff.experiments.report.draw.panels import ENDS, PALE
+from commeff.experiments.report.draw.plots import looks, unnamed, wide
 
 MEASURED = "measured"
 FINALS = ("samples", "steps", "seconds")
+WORKERS = re.compile(r",? *\bworkers[= ]\d+|,? *\d+ workers\b")
 UNITS = {"throughput": "samples a second", "to target": "seconds to the target"}
 
 
 def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
-    """Panels of throughput and of time to the target, first the measured ones, then those of each cluster, if any."""
-    data = pd.DataFrame([point for variant in analysis.variants for point in _points(analysis, variant, clocks)])
+    """Panels of throughput and of time to the target, first the measured ones, then those of each cluster, if any.
+
+    A line is a family: variants that differ in their workers alone. One that ran with one number of them has none.
+    """
+    families = {name: own for name, own in _families(analysis).items() if len(own) > 1}
+    rows = [
+        {"family": name, **point}
+        for name, own in families.items()
+        for variant in own
+        for point in _points(analysis, variant, clocks)
+    ]
+    data, parts, styles = pd.DataFrame(rows), [], looks(analysis)
     if data.empty or data["workers"].nunique() < 2:
         return None
-    families, parts = [*dict.fromkeys(data["family"])], []
+    drawn = {
+        name: styles[own[0].number] if any(v.kind in analysis.prominent for v in own) else None
+        for name, own in families.items()
+    }
     for place in dict.fromkeys(data["place"]):
         for quantity in UNITS:
             own = data[(data["place"] == place) & (data["quantity"] == quantity)]
             if own.empty:
                 continue
-            title = f"{quantity}, {place if place == MEASURED else f'modelled on {place}'}"
-            draw = partial(_lines, points=own, families=families, title=title)
-            parts.append(Panel(f"{place}-{quantity}".replace(".", "-").replace(" ", "-"), draw))
+            title = f"{quantity}, {place if place == MEASURED else f'modelled on {called(place)}'}"
+            draw = partial(_lines, points=own, families=drawn, title=title)
+            parts.append(wide(f"{place}-{quantity}".replace(".", "-").replace(" ", "-"), draw))
     words = (
         "Means over seeds. Dashed is the ideal, from the fewest workers of the first variant on: n times the "
         f"throughput, an n-th of the time. {clock(analysis)}"
     )
     words += " Panels that say modelled are not measured." if clocks else ""
-    legend = [(family, look(i)) for i, family in enumerate(families)]
-    return Figure("scaling", "Against the number of workers", words, parts, 2, data, legend, own_key=True)
+    return Figure("scaling", "Against the number of workers", words + unnamed(analysis), parts, 2, data)
+
+
+def _families(analysis: Analysis) -> dict[str, list[Variant]]:
+    """Variants by the labels that they share but for the workers, under the shortest of their names without these.
+
+    >>> WORKERS.sub("", "gossip, 4 workers"), WORKERS.sub("", "DSGD ring workers 16"), WORKERS.sub("", "workers=4")
+    ('gossip', 'DSGD ring', '')
+    """
+    found: dict[Labels, list[Variant]] = {}
+    for variant in analysis.variants:
+        key = tuple((key, value) for key, value in variant.labels.items() if key != "workers")
+        found.setdefault(key, []).append(variant)
+    names = [min((WORKERS.sub("", variant.name) for variant in own), key=len) for own in found.values()]
+    return {
+        name if name and names.count(name) == 1 else own[0].name: own
+        for name, own in zip(names, found.values(), strict=True)
+    }
 
 
 def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
-    """What is known of a variant, measured or modelled on a place; its family is its name but for the workers."""
+    """What is known of a variant, measured or modelled on a place."""
     workers = variant.runs[0].setting("workers")
     done = [run.record for run in variant.runs if run.record.state == "done"]
     if workers is None or not done:
@@ -65,26 +100,23 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
         if modelled.to_target:
             quantities.append((each.place.name, "to target", modelled.to_target.mean))
     return [
-        {"family": family_of(variant), "workers": int(workers), "place": place, "quantity": name, "value": value}
+        {"workers": int(workers), "place": place, "quantity": name, "value": value}
         for place, name, value in quantities
         if math.isfinite(value) and value > 0
     ]
 
 
-def family_of(variant: Variant) -> str:
-    """What a variant is called but for its workers."""
-    labels = [value for key, value in variant.labels.items() if key != "workers"]
-    return " ".join(labels) or variant.runs[0].setting("method") or variant.name
-
-
-def _lines(axes: Axes, points: pd.DataFrame, families: Sequence[str], title: str) -> None:
-    """A line a family, and the ideal."""
-    for i, family in enumerate(families):
+def _lines(axes: Axes, points: pd.DataFrame, families: Mapping[str, Look | None], title: str) -> None:
+    """A line a family, grey without a look, and the ideal."""
+    ends = []
+    for i, (family, look) in enumerate(families.items()):
         own = points[points["family"] == family].sort_values(["workers", "value"])
-        if not own.empty:
-            each = look(i)
-            gid = f"group-{i}"
-            axes.plot(own["workers"], own["value"], color=each.colour, linestyle=each.dash, marker=each.marker, gid=gid)
+        if own.empty:
+            continue
+        axes.plot(own["workers"], own["value"], **(look.line if look else PALE), gid=f"group-{i}")
+        if look:
+            last = own.iloc[-1]
+            ends.append(Label(last["workers"], last["value"], folded(family, ENDS), look.colour, i))
     of = points.iloc[0]
     first = points[points["family"] == of["family"]].sort_values("workers", kind="stable").iloc[0]
     everything = np.unique(points["workers"])
@@ -97,3 +129,4 @@ def _lines(axes: Axes, points: pd.DataFrame, families: Sequence[str], title: str
     modelled = "" if of["place"] == MEASURED else ", modelled"
     axes.set(xlabel="workers", ylabel=f"{UNITS[of['quantity']]}{modelled}")
     axes.set_title(title, color=INK)
+    end_labels(axes, ends)

@@ -36,7 +36,7 @@ def stragglers(analysis: Analysis) -> Figure | None:
         "reached it. The last worker computes for so many times as long as the others."
     )
     title = f"Simulated seconds to {target.words}"
-    return Figure("stragglers", title, caption, [part], 1, data, legend, own_key=True)
+    return Figure("stragglers", title, caption, [part], 1, data, legend)
 
 
 def _bar(name: str, row: TableRow) -> dict[str, object]:

@@ -7,7 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from commeff.experiments.report.data.analysis import Analysis
+<<<<<<< HEAD
 from commeff.experiments.report.data.names import quoted
+=======
+from commeff.experiments.report.data.names import readable
+>>>>>>> wt-b
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.figures import FONT_SIZE, STYLE, Figure
@@ -74,13 +78,15 @@ def unknown_variants(content: Mapping[str, Any], analysis: Analysis) -> list[str
 def restyled(
     analysis: Analysis, clocks: Sequence[Wallclock], style: Mapping[str, Any]
 ) -> tuple[Analysis, list[Wallclock]]:
-    """The same analysis and clocks, the variants named, ordered and coloured otherwise."""
+    """The same analysis and clocks, the variants named, ordered and coloured otherwise; without labels in words."""
     labels, colours = style.get("labels", {}), style.get("colours", {})
+    words = {variant.family: readable(variant.family) for variant in analysis.variants}
+    words = {name: name for name in words} if len({*words.values()}) < len(words) else words
     order = {name: place for place, name in enumerate(style.get("order", ()))}
 
     def new(variant: Variant) -> Variant:
-        family = labels.get(variant.family, variant.family)
-        name = labels.get(variant.name) or (f"{family} {variant.task}".strip() if variant.task else family)
+        family = labels.get(variant.family, words[variant.family])
+        name = labels.get(variant.name) or f"{family} {readable(variant.task)}".strip()
         colour = colours.get(variant.name, colours.get(variant.family, ""))
         return replace(variant, name=name, family=family, colour=colour)
 

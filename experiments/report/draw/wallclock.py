@@ -29,31 +29,46 @@ from commeff.experiments.report.draw.figures import (
     lines_of,
 )
 from commeff.experiments.report.draw.panels import Line
+<<<<<<< HEAD
 from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, on_axis, shown_metric
+=======
+from commeff.experiments.report.draw.plots import (
+    SINGLE,
+    count_seeds,
+    cut_off,
+    line_of,
+    looks,
+    shown_metric,
+    unnamed,
+    wide,
+)
+>>>>>>> wt-b
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
 
-def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
-    """How many times as fast as the baseline each variant is at the target, on each cluster."""
+def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame | None = None) -> Figure | None:
+    """How many times as fast as the baseline each variant is at the target, on each cluster; `data` if it is known."""
     rows = [(clock, row) for clock in clocks for row in clock.rows if row.speed_up]
     target, base = analysis.target, analysis.baselines[0].name if analysis.baselines else ""
     if not rows or target is None:
         return None
-    short = {row.variant.name: row.short for clock in clocks for row in clock.rows if row.short and not row.reason}
-    shown = {row.variant.name for _, row in rows} | {*short}
-    names = [row.variant.name for row in clocks[0].rows if row.variant.name in shown]
     places = [clock.place.name for clock in clocks]
-    data = pd.DataFrame(
+    found = pd.DataFrame(
         {"cluster": clock.place.name, "variant": row.variant.name, "baseline": base}
         | {"modelled_speed_up": row.speed_up.mean, "low": row.speed_up.low, "high": row.speed_up.high}
         | {"n": row.speed_up.n, "loses": row.loses}
         for clock, row in rows
         if row.speed_up
     )
-    numbers = {row.variant.name: row.variant.kind for _, row in rows}
+    data = found if data is None else data
+    known = set(data["variant"])
+    short = {row.variant.name: row.short for clock in clocks for row in clock.rows if row.short and not row.reason}
+    short = {name: words for name, words in short.items() if name not in known}
+    names = [row.variant.name for row in clocks[0].rows if row.variant.name in known | {*short}]
+    numbers = {variant.name: variant.kind for variant in analysis.variants}
     draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers, short=short)
     seeds = count_seeds(data["n"].tolist())
     caption = (
@@ -66,7 +81,7 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     part = Panel("all", draw, WIDE, 0.75 + row * len(names), (NAMES, 0.15, 0.45, 0.1))
     legend = [(called(place), _look(i)) for i, place in enumerate(places)]
     title = f"Modelled speed-up over {base} to {target.words}"
-    return Figure("speed_up", title, caption, [part], 1, data, legend, own_key=True)
+    return Figure("speed_up", title, caption, [part], 1, data, legend)
 
 
 def assumptions(clocks: Sequence[Wallclock]) -> str:
@@ -150,7 +165,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         name = clock.place.name
         shown.append(panels.line_limits(lines, metric))
         draw = partial(panels.curves, lines=lines, x="modelled_seconds", y=metric, place=called(name))
-        parts.append(Panel(name.replace(".", "-"), draw))
+        parts.append(wide(name.replace(".", "-"), draw))
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
     if not parts:
         return None
@@ -163,11 +178,10 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     diverged = [row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason]
     caption += cut_off(shown, diverged)
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
-    styles = looks(analysis)
-    legend = [(row.variant.name, styles[row.variant.number]) for row in clocks[0].rows if not row.reason]
     data = pd.concat(frames, ignore_index=True).rename(columns={"x": "modelled_seconds", "y": metric})
     columns = min(2, len(parts))
-    return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data, legend)
+    caption += unnamed(analysis)
+    return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data)
 
 
 def _lines(analysis: Analysis, clock: Wallclock, metric: str, log: bool) -> list[Line]:
@@ -185,8 +199,13 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str, log: bool) -> Li
     ]
     if not frames:
         return None
+<<<<<<< HEAD
     style = looks(analysis)[row.variant.number]
     return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, log)
+=======
+    style, named = looks(analysis)[row.variant.number], row.variant.kind in analysis.prominent
+    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, named)
+>>>>>>> wt-b
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
@@ -221,10 +240,8 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
         f"left exposed, by kind of operation. {assumptions(clocks)}"
     )
     caption += cut_off(bar_limits(own) for _, own in data.groupby("cluster"))
-    legend = [("computing", Look(RULE, "-", "s")), *((kind, Look(_colour(kind), "-", "s")) for kind in kinds)]
-    return Figure(
-        "step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend, own_key=True
-    )
+    legend = [("computing", Look(RULE, "-", "s")), *((called(kind), Look(_colour(kind), "-", "s")) for kind in kinds)]
+    return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 
 
 def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:

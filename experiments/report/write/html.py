@@ -79,7 +79,7 @@ def _sections(
     by_name = {variant.name: samples[variant.number] for variant in analysis.variants}
 
     def drawn(kind: str, titled: bool = False) -> str:
-        return "".join(_figure(f, titled or bool(f.kind)) for f in figures.values() if kind in (f.name, f.kind))
+        return "".join(figure_block(f, titled or bool(f.kind)) for f in figures.values() if kind in (f.name, f.kind))
 
     def listed(kind: str, titled: bool = False) -> str:
         return "".join(
@@ -171,7 +171,7 @@ def _key(analysis: Analysis) -> str:
 
 
 def _samples(analysis: Analysis) -> dict[int, str]:
-    return {number: _swatch(look) for number, look in looks(analysis).items()}
+    return {number: swatch(look) for number, look in looks(analysis).items()}
 
 
 def _list(lines: Sequence[str], kinds: Sequence[str] = ()) -> str:
@@ -205,7 +205,7 @@ def _main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], o
     return html_frame(table, "main", bodies)
 
 
-def _figure(drawn: Figure, titled: bool) -> str:
+def figure_block(drawn: Figure, titled: bool) -> str:
     """Panels that the page lays out, the caption, and the files."""
     parts = [tag("div", svg(drawn, panel), ["panel"]) for panel in drawn.panels]
     if len(parts) == 1 and drawn.panels[0].width > NARROW:
@@ -218,15 +218,15 @@ def _figure(drawn: Figure, titled: bool) -> str:
     caption = f"{html_text(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]
     key = [
-        tag("button", _swatch(look) + html_text(name), type="button", data_group=str(i), aria_pressed="false")
+        tag("button", swatch(look) + html_text(name), type="button", data_group=str(i), aria_pressed="false")
         for i, (name, look) in enumerate(drawn.legend)
     ]
-    legend = [tag("div", "".join(key), ["legend"])] if drawn.own_key and key else []
+    legend = [tag("div", "".join(key), ["legend"])] if key else []
     body = [_heading(drawn.title, titled), tag("div", "\n".join(parts), shape), *legend, tag("figcaption", caption)]
     return tag("figure", "\n".join(body))
 
 
-def _swatch(style: Look) -> str:
+def swatch(style: Look) -> str:
     """A sample of a variant's line with its marker."""
     dash = "" if style.dash in ("-", "") else " ".join(f"{length * style.width:g}" for length in style.dash[1])
     width = f"{style.width:g}" if style.dash else "0"

@@ -17,7 +17,11 @@ from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.stragglers import stragglers
+<<<<<<< HEAD
 from commeff.experiments.report.draw.style import restyled, styled, unknown_variants
+=======
+from commeff.experiments.report.draw.style import restyled, styled
+>>>>>>> wt-b
 from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details
@@ -96,7 +100,7 @@ def write_report(
     every += [table_details.topology_table(topologies)] if topologies else []
     main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
     build = partial(_figures, topologies=topologies)
-    drawn = {figure.name: figure for figure in build(analysis, clocks)}
+    drawn = draw_all(analysis, clocks, topologies)
     files: Sequence[tuple[Figure, dict[str, Any]]] = [(figure, {}) for figure in drawn.values()]
     printed = tables
     if style:
@@ -128,6 +132,18 @@ def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequen
         found += [*figures(part), scaling(part, own)]
         every += [_named(figure, part) for figure in found if figure is not None]
     return [*map(_bounded, [*_by_kind(every), *drawings(topologies)])]
+
+
+def draw_all(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> dict[str, Figure]:
+    """The figures by name: pictures call variants by a reader's words, the data beside them as the store does."""
+    shown, times = restyled(analysis, clocks, {})
+    stored = {new.name: old.name for old, new in zip(analysis.variants, shown.variants, strict=True)}
+
+    def named(figure: Figure) -> Figure:
+        columns = [name for name in ("variant", "baseline") if name in figure.data]
+        return replace(figure, data=figure.data.replace(dict.fromkeys(columns, stored)))
+
+    return {figure.name: named(figure) for figure in _figures(shown, times, topologies)}
 
 
 def _bounded(figure: Figure) -> Figure:

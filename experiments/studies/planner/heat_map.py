@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch, Rectangle
 
+from commeff.experiments.report.data.names import readable
 from commeff.experiments.report.draw.figures import COLOURS, INK, RULE
 
 PAINTS = ("#eaeef2", *COLOURS, "#57606a")  # of the ways of convergence.yaml, in order
@@ -25,7 +26,7 @@ def heat_map(canvas: Canvas, rows: Sequence[Sequence[Mapping[str, Any]]], ways: 
         for axes, panel in zip(line, panels, strict=True):
             _cells(axes, panel)
     used = sorted({int(i) for panels in rows for panel in panels for i in np.ravel(panel["best"]) if i >= 0})
-    handles = [Patch(facecolor=PAINTS[i], edgecolor=RULE, label=ways[i]) for i in used]
+    handles = [Patch(facecolor=PAINTS[i], edgecolor=RULE, label=readable(ways[i])) for i in used]
     canvas.legend(handles=handles, loc="outside lower center", ncols=min(6, len(used)))
 
 
@@ -35,8 +36,9 @@ def _cells(axes: Axes, panel: Mapping[str, Any]) -> None:
         best, gain = int(panel["best"][y][x]), float(panel["gains"][y][x])
         colour = PAINTS[best] if best >= 0 else "white"
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-        text = "–" if best < 0 else ("psgd" if best == 0 else f"{gain:.2f}×")
-        axes.text(x, y, text, ha="center", va="center", fontsize=7.5, color=INK if best <= 0 else "white")
+        text = "–" if best < 0 else ("parallel SGD" if best == 0 else f"{gain:.2f}×")
+        size = 7.5 if best else 5.5
+        axes.text(x, y, text, ha="center", va="center", fontsize=size, color=INK if best <= 0 else "white")
     axes.set(xlim=(-0.5, len(bandwidths) - 0.5), ylim=(-0.5, len(gpus) - 0.5))
     axes.set_xticks(range(len(bandwidths)), [f"{x:g}" for x in bandwidths])
     axes.set_yticks(range(len(gpus)), [str(count) for count in gpus])

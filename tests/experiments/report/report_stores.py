@@ -128,7 +128,7 @@ def forge(store: Path, runs: Sequence[Forged], **head: Any) -> Path:
     select = {"over": ["optimizer.lr"], "by": "val_accuracy"}
     grid = {"version": 1, "name": "forged", "title": "Forged", "command": "commeff grid forged.yaml", "select": select}
     (store / "grids").mkdir(exist_ok=True)
-    (store / "grids" / "forged.json").write_text(json.dumps(grid | head | {"cells": cells}))
+    (store / "grids" / "forged.json").write_text(json.dumps(grid | {"cells": cells} | head))
     return store
 
 

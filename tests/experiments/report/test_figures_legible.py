@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -17,13 +18,21 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw import wallclock
 from commeff.experiments.report.draw.figures import STYLE, Panel, canvas, look
 from commeff.experiments.report.draw.figures import Figure as Drawn
 from commeff.experiments.report.draw.panels import Spot, tradeoff
+<<<<<<< HEAD
 from commeff.experiments.reproduce.figure import drawing, figure
+=======
+from commeff.experiments.report.write.writing import draw_all
+from commeff.experiments.reproduce.figure import figure as table_figure
+from commeff.experiments.reproduce.plot import drawing
+>>>>>>> wt-b
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, read_table
+from tests.experiments.report.report_stores import Forged, forge
 
 CODE = re.compile(r"[_\[\]{}]|\w=|\w\((?!x\))|\w\.[a-z]")
 LINES = 6
@@ -94,8 +103,34 @@ def test_the_figure_of_a_table_is_legible(name: str) -> None:
         pytest.skip(f"data are not there: {error}")
     most = max(len(panel.lines) for panel in panels)
     assert most <= LINES, f"{most} lines in a panel: pick by only"
-    codes = [text for text in check(canvas(figure(found, table.figure))) if CODE.search(text)]
+    codes = [text for text in check(canvas(table_figure(found, table.figure))) if CODE.search(text)]
     assert not codes
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_figures_of_a_report_of_many_variants_are_legible(seeds: int, tmp_path: Path) -> None:
+    """No names of code, at most six lines that have names at their ends, the best of each method among them."""
+    methods = {"local_sgd": "method.period", "mem_sgd": "compressor.ratio", "diloco": "method.period"}
+    settings = [("psgd",), *((m, f"{key}={v}") for m, key in methods.items() for v in (2, 4, 8, 16, 32, 64, 128))]
+    runs, cells = [], []
+    for place, (method, *own) in enumerate(settings):
+        for seed in range(seeds):
+            run = Forged(method, seed, lr=f"{place}", accuracy=0.5 + 0.02 * place)
+            labels = {"method": method} | dict(each.split("=") for each in own)
+            runs.append(run)
+            cells.append({"run": run.name, "seed": seed, "labels": labels, "settings": []})
+    analysis = analyse(forge(tmp_path, runs, cells=cells, select=None, target={"val_accuracy": 0.6}))
+    drawn = draw_all(analysis, [], [])
+    assert {"convergence", "one_by_one", "pareto", "consensus"} <= drawn.keys(), "but none against workers"
+    assert "scaling" not in drawn
+    for figure in drawn.values():
+        texts = check(canvas(figure))
+        assert not [text for text in texts if re.search(r"[a-z]_[a-z]|\w\w=", text)]
+    lines = drawn["convergence"].panels[0].draw.keywords["lines"]  # type: ignore[attr-defined]
+    named = [line.name for line in lines if line.named]
+    assert len(named) <= LINES < len(lines)
+    assert {"parallel SGD", "local SGD period 128", "error feedback ratio 128", "DiLoCo period 128"} <= {*named}
+    assert {*drawn["convergence"].data["variant"]} == {variant.name for variant in analysis.variants}, "as in tables"
 
 
 @pytest.mark.parametrize("variants", [3, 8, 22])
