@@ -13,12 +13,10 @@ import yaml
 
 from commeff.cluster import Cluster
 from commeff.experiments.config.method_words import label
+from commeff.experiments.planning.bandwidth import planned
 from commeff.experiments.planning.question import Question, method_words, read_method
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
-from commeff.planner.policy import feasible
-from commeff.planner.search.space import divisors, is_canonical
 
-GIGABIT = 1e9 / 8
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
@@ -86,7 +84,11 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
     are the best that fit.
     """
-    seconds_by_way = {way: tuple(_best(question, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
+    seconds_by_way = {
+        way: tuple(way.steps * pace.seconds(gigabits) for gigabits in BANDWIDTHS)
+        for way in ways
+        for pace in [planned(question, policy, way)]
+    }
     plain = next((seconds for way, seconds in seconds_by_way.items() if way.method == "psgd"), None)
     if plain is None:
         raise ValueError("ways of a bandwidth sweep must hold psgd, got none: the others are compared with it")
@@ -99,24 +101,6 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
         better = [x for x, own, other in zip(BANDWIDTHS, seconds, plain, strict=True) if own < other]
         sweeps.append(Sweep(way, seconds, max(better, default=None)))
     return sweeps
-
-
-def _best(question: Question, policy: Policy, way: WorkerMethod, gigabits: float) -> float:
-    """The least seconds, infinite if nothing fits."""
-    cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
-    candidates = [
-        replace(policy, workers=workers, zero=zero, **way.fields)
-        for workers in divisors(policy.data)
-        if workers > 1 or way.method == "psgd"
-        for zero in range(4)
-    ]
-    if not candidates:
-        return float("inf")
-    policies = Policies.of(candidates)
-    good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
-    priced = estimate(question.model, policies, cluster, question.global_batch)
-    good &= priced.memory_bytes <= cluster.gpu.memory_bytes
-    return float(np.where(good, priced.step_seconds, np.inf).min()) * way.steps
 
 
 def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.bandwidth import GIGABIT
 from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named
-from commeff.experiments.planning.sweeps import GIGABIT, Assumption, assumptions, way_label
+from commeff.experiments.planning.sweeps import Assumption, assumptions, way_label
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.heat_map import heat_map
