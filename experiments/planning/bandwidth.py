@@ -61,8 +61,8 @@ class Pace:
 
 
 def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
-    """A step of a way on a policy's layout, with the workers and the ZeRO stage that are best at the bandwidth of a
-    NIC; infinitely long if nothing fits.
+    """A step of a way on a policy's layout, times the steps that the way needs, with the workers and the ZeRO stage
+    that are best at the bandwidth of a NIC; infinitely long if nothing fits.
     """
     candidates = [
         replace(policy, workers=workers, zero=zero, **way.fields)
@@ -71,6 +71,7 @@ def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
         for zero in range(4)
     ]
     policies = Policies.of(candidates) if candidates else None
+    steps = np.array([way.steps_of(candidate.workers) for candidate in candidates])
 
     @cache
     def seconds(gigabits: float) -> float:
@@ -80,7 +81,7 @@ def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
         good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
         priced = estimate(question.model, policies, cluster, question.global_batch)
         good &= priced.memory_bytes <= cluster.gpu.memory_bytes
-        return float(np.where(good, priced.step_seconds, inf).min())
+        return float(np.where(good, priced.step_seconds * steps, inf).min())
 
     return Pace(seconds, seconds(FASTEST))
 

@@ -13,7 +13,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
 from commeff.experiments.planning.bandwidth import Pace
-from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
+from commeff.experiments.planning.convergence import way_label
+from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
 from commeff.planner import Timeline
 

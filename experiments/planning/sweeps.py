@@ -1,20 +1,16 @@
-"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage; and how
-many steps each way of communicating is assumed to need.
-"""
+"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-import yaml
 
 from commeff.cluster import Cluster
-from commeff.experiments.config.method_words import label
 from commeff.experiments.planning.bandwidth import planned
-from commeff.experiments.planning.question import Question, method_words, read_method
+from commeff.experiments.planning.convergence import said, way_label
+from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
@@ -25,50 +21,12 @@ ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest
 
 
 @dataclass(frozen=True)
-class Assumption:
-    """A row of convergence.yaml.
-
-    Parameters
-    ----------
-    way : the method, and the steps it is assumed to need.
-    measured : the variant of a report that says how many it needed here.
-    why : where the assumption comes from.
-    """
-
-    way: WorkerMethod
-    measured: str | None
-    why: str
-
-
-def assumptions() -> list[Assumption]:
-    """All rows.
-
-    >>> [a.way.steps for a in assumptions() if a.way.is_plain]
-    [1.0]
-    """
-    records = []
-    for row in yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text()):
-        way = WorkerMethod(read_method(row["words"].split()), steps=row["assumed"])
-        records.append(Assumption(way, row["measured"], row["why"]))
-    return records
-
-
-def way_label(way: WorkerMethod) -> str:
-    """The words of a way.
-
-    >>> way_label(assumptions()[-2].way)
-    'mem_sgd, top_k, ratio 0.01'
-    """
-    return label(method_words(way))
-
-
-@dataclass(frozen=True)
 class Sweep:
     """Seconds that a way needs for the work of one step of psgd, at every bandwidth.
 
     Parameters
     ----------
-    way : what the worker axis does; `steps` is part of the seconds.
+    way : what the worker axis does; the steps that it needs are part of the seconds.
     seconds : at each bandwidth, with the number of workers and the ZeRO stage that are best there.
     pays_below : the largest bandwidth (Gb/s) of those tried at which it beats psgd; None if it never does.
     """
@@ -85,7 +43,7 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     are the best that fit.
     """
     seconds_by_way = {
-        way: tuple(way.steps * pace.seconds(gigabits) for gigabits in BANDWIDTHS)
+        way: tuple(map(pace.seconds, BANDWIDTHS))
         for way in ways
         for pace in [planned(question, policy, way)]
     }
@@ -113,7 +71,7 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
             for x, own, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        lines.append({"way": way_label(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
+        lines.append({"way": way_label(sweep.way), "steps": said(sweep.way), **cells, "pays at": pays})
     return lines
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,11 @@ from commeff.experiments.cli import app
 from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
+from commeff.experiments.planning.convergence import LossLaw, assumptions
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import models, named, read_question
+from commeff.experiments.planning.question import models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads
-from commeff.experiments.planning.sweeps import assumptions, bandwidth_sweep, largest, states
+from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
 from commeff.experiments.studies.planner.joint import Joint, shares
 from commeff.experiments.studies.planner.study import (
     BATCH_TOKENS,
@@ -33,7 +35,7 @@ from commeff.experiments.studies.planner.study import (
     measured_steps,
     panels,
 )
-from commeff.planner import Model, Policy, predict, search
+from commeff.planner import Model, Policy, WorkerMethod, predict, search
 from commeff.planner.model_part import ModelPart
 from commeff.planner.search import METHODS
 from tests.commeff.planner.ways import way
@@ -137,8 +139,8 @@ def test_a_plug_in_is_planned_by_the_words_of_train():
 
 
 def test_ways_are_searched_with_their_steps():
-    ways = [each.way for each in assumptions()]
     question = read_question(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
+    ways = [each.way for each in assumptions(question.model)]
     told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
     truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
     assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
@@ -253,6 +255,45 @@ def test_shares_are_all_layers_and_follow_the_weights():
         assert sum(policy.stages) == joint.space.model.layers
         policy.check(joint.space.model, joint.space.cluster, joint.space.global_batch)
     assert shares(48, np.array([12, 8, 8, 8])) == (15, 11, 11, 11)
+
+
+def test_the_law_of_dilocos_losses_is_near_what_its_authors_measured():
+    """Losses over psgd's with 2, 4 and 8 workers: arXiv 2503.09799, Tables 4 and 5."""
+    printed = {90e6: (0.5, 1.5, 3.1), 335e6: (0.1, 0.9, 2.0), 1.3e9: (0.2, 0.5, 1.3), 2.4e9: (-0.1, 0.3, 1.1)}
+    printed |= {4e9: (-0.18, 0.18), 10e9: (-0.19, 0.29)}
+    for parameters, percent in printed.items():
+        law = law_of(parameters)
+        for workers, more in zip((2, 4, 8), percent, strict=False):
+            assert law.loss(workers) / law.loss(None) == pytest.approx(1 + more / 100, abs=0.007)
+
+
+def law_of(parameters: float) -> LossLaw:
+    """DiLoCo's, of a model of so many parameters."""
+    model = replace(named("gpt3-175b"), layers=1)
+    (law,) = {each.way.steps for each in assumptions(model) if callable(each.way.steps)}
+    assert isinstance(law, LossLaw)
+    return replace(law, parameters=parameters)
+
+
+def test_steps_by_the_law_grow_with_workers_fall_with_the_model_and_stop_where_it_was_fitted():
+    sizes = (1e8, 1e9, 2.4e9, 70e9)
+    table = [[law_of(size)(workers) for workers in (1, 2, 4, 8)] for size in sizes]
+    for row in table:
+        assert row == sorted(row)
+        assert row[0] == 1.0
+    assert all(small >= large for small, large in zip(table[0], table[1], strict=True))
+    assert table[2] == table[3]
+    assert table[1][3] == pytest.approx(1.0167 ** (2 / 0.0953), rel=0.01)
+
+
+def test_a_search_weighs_a_policy_with_the_steps_of_its_workers():
+    question = read_question(["model=tinyllama-1.1b", "gpus=16", "bandwidth=1 Gb/s"])
+    few = WorkerMethod(read_method(["method=diloco", "period=50"]), steps=lambda workers: 1.0 if workers <= 2 else 9.0)
+    best = search(question.model, question.cluster, question.global_batch, ways=[few], top=1)[0]
+    assert (best.policy.workers, best.steps) == (2, 1.0)
+    free = search(question.model, question.cluster, question.global_batch, ways=[replace(few, steps=1.0)], top=1)[0]
+    assert free.policy.workers > 2
+    assert free.step_seconds < best.step_seconds
 
 
 def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
