@@ -234,6 +234,32 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
     table(("data-parallel ranks", "no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"), lines)
 
 
+def show_zero(question: Question, as_json: bool) -> None:
+    """Bytes on a rank of each ZeRO stage, the textbook's beside ours."""
+    from commeff.experiments.planning.sweeps import zero_stages
+    from commeff.planner.policies import STATES
+
+    _leave("--zero-stages", [key for key in question.policy if key == "zero"])
+    policy = question.one()
+    policy.check(question.model, question.cluster, question.global_batch)
+    rows = zero_stages(question, policy)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    each = STATES[policy.precision]
+    typer.echo(
+        f"{_heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
+        "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
+        f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
+        "layers that are gathered, and at a pipeline's ends the embedding\n"
+        "others    activations, logits, a reserve\n"
+    )
+    table(
+        ("stage", *(name for name in rows[0] if name != "zero")),
+        [[f"{row.pop('zero'):g}", *(f"{value / 1e9:.3g}" for value in row.values())] for row in rows],
+    )
+
+
 def draw_timeline(question: Question, path: Path) -> None:
     """The pipeline of one policy."""
     from commeff.experiments.planning import figures

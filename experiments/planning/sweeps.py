@@ -1,4 +1,4 @@
-"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage."""
+"""Which link makes communicating less pay; what each ZeRO stage holds, and the largest model of each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import planned
 from commeff.experiments.planning.convergence import said, way_label
 from commeff.experiments.planning.question import Question
-from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
+from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate, predict
 
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
+HELD = ("weights", "gradients", "optimizer")
 BETWEEN = ("workers", "zero", "method", "stages")  # what a bandwidth sweep chooses
 ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
 
@@ -115,6 +116,20 @@ def states(zero: int, ranks: int) -> float:
     [16.0, 4.1875, 2.21875, 0.25]
     """
     return sum(size / (ranks if zero >= stage else 1) for size, stage in ((2.0, 3), (2.0, 2), (12.0, 1)))
+
+
+def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
+    """Bytes on a rank by ZeRO stage: "textbook" counts 16 for each parameter and nothing else, the rest are ours."""
+    rows = []
+    for zero in range(4):
+        one = replace(policy, zero=zero)
+        found = predict(question.model, one, question.cluster, global_batch=question.global_batch)
+        parts = found.breakdown["bytes"]
+        ours = {name: parts[name] for name in HELD}
+        each = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)
+        row = {"zero": zero, "textbook": question.model.parameters * each, **ours, "states": sum(ours.values())}
+        rows.append({**row, "others": found.memory_bytes - row["states"], "all": found.memory_bytes})
+    return rows
 
 
 def _largest(like: Model, cluster: Cluster, policy: Policy) -> int:

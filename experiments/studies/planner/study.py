@@ -54,6 +54,9 @@ every method apart; stages have equal layers.
 
 {findings}
 
+The first row puts a law beside assumptions: what DiLoCo loses to PowerSGD there rests on PowerSGD's 1.1, which nobody
+has measured at these sizes and which depends neither on the model nor on the workers.
+
 ## Steps to the same loss, in units of psgd's (experiments/planning/convergence.yaml)
 
 {steps}

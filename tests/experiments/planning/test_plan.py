@@ -192,6 +192,8 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         (["cluster=ethernet_1g", "--largest"], "has no bf16"),
         ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
         ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
+        ([*SMALL, "--zero-stages", "zero=1"], "chooses zero itself"),
+        ([*SMALL, "--zero-stages", "--search"], "ask one at a time"),
         ([*SMALL, "cluster=."], "there is no cluster '.'"),
         ([*SMALL, "method=diloco", "workers=1"], "workers must be at least 2"),
         ([*SMALL, "method=dilco"], "did you mean diloco"),
@@ -243,6 +245,24 @@ def test_the_largest_model_grows_with_the_stage_and_stays_below_its_states():
         assert sizes == sorted(sizes)
         assert all(row[f"zero={zero}"] <= row[f"states zero={zero}"] for zero in range(4))
     assert states(3, 1024) == pytest.approx(16 / 1024)
+
+
+def test_the_textbooks_zero_table_is_that_of_any_model_and_ours_differs_by_what_it_says():
+    """Rajbhandari 2020: 120, 31.4, 16.6 and 1.9 GB, of 7.5 billion parameters over 64 ranks."""
+    assert [round(7.5 * states(zero, 64), 1) for zero in range(4)] == [120.0, 31.4, 16.6, 1.9]
+    words = ["model=megatron-7.5b", "gpus=64", "recompute=full"]
+    model = named("megatron-7.5b")
+    held = model.layers * model.layer_parameters + model.embedding_parameters  # positions are left out
+    for zero, row in enumerate(found(*words, "--zero-stages")):
+        assert row["textbook"] == model.parameters * states(zero, 64)
+        truth = found(*words, f"zero={zero}")
+        assert row["all"] == truth["memory_bytes"] == pytest.approx(row["states"] + row["others"])
+        gradients = 2 * held / (64 if zero >= 2 else 1)
+        gathered = row["weights"] - 2 * held / 64 if zero == 3 else 0.0
+        assert row["states"] == pytest.approx(held * states(zero, 64) + gradients + gathered)
+    halves = found(*words, "tensor=2", "pipeline=2", "--zero-stages")
+    assert halves[0]["textbook"] == 16 * model.parameters / 4
+    assert "16 bytes" in plan(*words, "--zero-stages").stdout
 
 
 def test_shares_are_all_layers_and_follow_the_weights():
