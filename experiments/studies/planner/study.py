@@ -167,11 +167,6 @@ def write(out: Path, curves: Path) -> None:
     frame = pd.DataFrame(cells(MODELS, GPUS, BANDWIDTHS))
     weighed = frame.assign(step_seconds=frame.seconds_by_papers)
     tables = {"assumed": hours(weighed, dict.fromkeys(range(len(ways)), 1.0)), "measured": hours(frame, steps)}
-    out.mkdir(parents=True, exist_ok=True)
-    rows = [panels(tables[scenario], words) for scenario, words in SCENARIOS.items()]
-    for ending in (".png", ".pdf"):
-        path = (out / "study").with_suffix(ending)
-        save(path, (11.0, 6.2), lambda canvas: heat_map(canvas, rows, ways))
     labelled = frame.assign(method=frame.way.map(dict(enumerate(ways))), steps_measured=frame.way.map(steps))
     words = {
         "models": ", ".join(f"{size} ({name})" for size, name in MODELS.items()),
@@ -184,7 +179,11 @@ def write(out: Path, curves: Path) -> None:
     cells_of = Table("study", "", [], data=labelled.drop(columns="way"))
     fastest = fastest_table(frame, tables["assumed"], ways)
     shown = [table(steps_table(by_size, steps), "steps"), table(fastest, "table")]
-    Page("study", PAGE, [*shown, cells_of], words=words, digits=6).write(out)
+    Page("study", PAGE, [*shown, cells_of], words=words, digits=6).write(out)  # first: it says of which tree it is
+    rows = [panels(tables[scenario], words) for scenario, words in SCENARIOS.items()]
+    for ending in (".png", ".pdf"):
+        path = (out / "study").with_suffix(ending)
+        save(path, (11.0, 6.2), lambda canvas: heat_map(canvas, rows, ways))
 
 
 def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[str]:
