@@ -4,10 +4,11 @@ words of that command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from commeff import require
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 KEYS = ("parameters", "layers", "step_seconds", "workers", "dtype", "latency")
 NEEDED = KEYS[:3]
+MATRICES = 12  # of h x h in a layer of a transformer
 CHOSEN = ("workers", "zero", "bandwidth")  # by `planned`
 SHOWN = (
     ["method=psgd"],
@@ -42,7 +44,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Job:
-    """Equal layers on workers, each at the end of one link.
+    """Equal layers of square matrices on workers, each at the end of one link.
 
     Attributes
     ----------
@@ -83,12 +85,12 @@ class Job:
         from commeff.profiling import profile
 
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
-        ends = [self.parameters * i // self.layers for i in range(self.layers + 1)]
+        ends = (self.parameters * i // self.layers for i in range(self.layers + 1))
         sizes = [end - begin for begin, end in pairwise(ends)]
         if not any(word.startswith("bucket_mb=") for word in words):
             words = [*words, f"bucket_mb={0 if self.layerwise else dtype.itemsize * max(sizes) / 1e6}"]
         strategy, collective = MethodChoice(tuple(words), tuple(plugins)).build(self.workers)
-        layout = Layout.of([(f"layers.{i}", (size,)) for i, size in enumerate(sizes)])
+        layout = Layout.of([(f"layers.{i}.{name}", shape) for i, n in enumerate(sizes) for name, shape in _tensors(n)])
         found = profile(strategy, layout, self.workers, collective=collective, dtype=dtype)
         if self.layerwise:
             found = replace(found, steps={step: _cut(sent, self.layers) for step, sent in found.steps.items()})
@@ -116,6 +118,15 @@ class Job:
             return communicated(place, found, computing)
 
         return Pace(seconds, computing)
+
+
+def _tensors(numbers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A layer as in a transformer, 12 square matrices' worth, and what is left of its numbers."""
+    side = isqrt(numbers // MATRICES)
+    if side:
+        yield from ((f"matrix.{i}", (side, side)) for i in range(MATRICES))
+    if numbers > MATRICES * side**2:
+        yield "rest", (numbers - MATRICES * side**2,)
 
 
 def _cut(sent: Sequence[Operation], count: int) -> tuple[Operation, ...]:

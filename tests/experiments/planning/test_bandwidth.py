@@ -105,6 +105,7 @@ def test_a_plug_in_a_compressor_and_a_graph_are_priced_by_what_they_send():
     assert told[0]["gbit_per_s"] < told[5]["gbit_per_s"]
     ring, both = (needed("method=dsgd", f"topology={name}", "workers=8")[0.5] for name in ("ring", "complete"))
     assert ring < both
+    assert needed("method=power_sgd", "method.rank=4")[0.5] < needed("method=psgd")[0.5] / 50, "layers have matrices"
     assert needed("method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01")[0.5] < needed("method=psgd")[0.5] / 5
 
 
