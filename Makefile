@@ -119,6 +119,7 @@ planner: install
 	$(BIN)/python -m commeff.experiments.studies.planner tables
 	$(BIN)/python -m commeff.experiments.studies.planner search
 	$(BIN)/python -m commeff.experiments.studies.planner study
+	$(BIN)/python -m commeff.experiments.studies.planner bandwidth
 
 # The first wants a quiet machine; the second is modelled.
 scale: install

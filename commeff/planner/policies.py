@@ -49,7 +49,8 @@ class WorkerMethod:
     ----------
     method : "psgd", or a function from the number of workers to a strategy. Equal functions are played once.
     collective : of a `Communicator`: how averages travel.
-    steps : steps to the same loss, in units of those of `psgd`: what a search weighs seconds with.
+    steps : steps to the same loss, in units of those of `psgd`, or a function from the number of workers to them: what
+        a search weighs seconds with.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class WorkerMethod:
 
     method: str | StrategyFactory = PLAIN
     collective: str = "auto"
-    steps: float = 1.0
+    steps: float | Callable[[int], float] = 1.0
 
     def __post_init__(self) -> None:
         if not self.is_plain and not callable(self.method):
@@ -71,7 +72,7 @@ class WorkerMethod:
                 f"method must be {PLAIN} or a function from workers to a strategy, got {self.method!r}; "
                 "write lambda workers: strategy"
             )
-        if not 0 < self.steps < float("inf"):
+        if not callable(self.steps) and not 0 < self.steps < float("inf"):
             raise ValueError(f"steps must be a number above 0, got {self.steps!r} for method={self.name}")
 
     @property
@@ -88,6 +89,14 @@ class WorkerMethod:
     def fields(self) -> dict[str, Any]:
         """Those of a `Policy`: all but the steps."""
         return {"method": self.method, "collective": self.collective}
+
+    def steps_of(self, workers: int) -> float:
+        """Steps to the same loss with so many workers.
+
+        >>> WorkerMethod(steps=lambda workers: 1 + workers / 10).steps_of(2)
+        1.2
+        """
+        return self.steps(workers) if callable(self.steps) else self.steps
 
     def strategy(self, workers: int) -> Strategy:
         """The strategy of so many workers, not started. Raises ValueError if there is none."""

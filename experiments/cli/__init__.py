@@ -11,10 +11,14 @@ import typer
 
 from commeff import __version__
 <<<<<<< HEAD
+<<<<<<< HEAD
 from commeff.experiments.cli import data, ending, exercise, grid, look, plan, reproduce, runs, scale, tools
 =======
 from commeff.experiments.cli import data, ending, figure, grid, look, plan, reproduce, runs, scale, tools
 >>>>>>> wt-d
+=======
+from commeff.experiments.cli import bandwidth, data, ending, grid, look, plan, reproduce, runs, scale, tools
+>>>>>>> wt-h
 from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 
@@ -46,6 +50,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "figure": figure.figure,
     "reproduce": reproduce.reproduce,
     "plan": plan.plan,
+    "bandwidth": bandwidth.bandwidth,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_figure
-from commeff.experiments.cli.planned import draw_timeline, show_largest, show_run, show_search, show_step, show_sweep
+from commeff.experiments.cli.planned import (
+    draw_timeline,
+    show_largest,
+    show_run,
+    show_search,
+    show_step,
+    show_sweep,
+    show_zero,
+)
+
+QUESTIONS = ("--search", "--bandwidth-sweep", "--largest", "--zero-stages")
 
 
 def plan(
@@ -33,6 +43,9 @@ def plan(
         bool, typer.Option("--bandwidth-sweep", help="Which NIC makes gossip, local steps or compression pay.")
     ] = False,
     largest: Annotated[bool, typer.Option("--largest", help="The largest GPT that fits, by ZeRO stage.")] = False,
+    zero_stages: Annotated[
+        bool, typer.Option("--zero-stages", help="Memory of each ZeRO stage, the textbook's 16 bytes beside ours.")
+    ] = False,
     timeline: Annotated[
         Path | None, typer.Option("--timeline", metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
     ] = None,
@@ -56,6 +69,7 @@ def plan(
     * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
     * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
     * `commeff plan cluster=h100_400g --largest`
+    * `commeff plan model=megatron-7.5b gpus=64 recompute=full --zero-stages`
     * `commeff plan --run task=language model=llama_1m mesh.worker=2 mesh.tensor=2 method=diloco`
     * `commeff plan model=llama2-7b gpus=64 method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
 
@@ -80,15 +94,15 @@ def plan(
     """
     with refusals():
         if run:
-            others = search, sweep, largest, every_way, timeline, figure, budget, method, top, seed
-            if others != (False, False, False, False, None, None, None, "exhaustive", 10, 0):
+            others = search, sweep, largest, zero_stages, every_way, timeline, figure, budget, method, top, seed
+            if others != (False,) * 5 + (None, None, None, "exhaustive", 10, 0):
                 raise ValueError(
                     "--run must be given without options of other questions, got one of them: it counts what one run "
                     "sends and holds, and neither searches nor draws; leave out --run, or --search and the like"
                 )
             show_run(list(settings or []), adopted(plugin), store, as_json)
             return
-        _agree(search, sweep, largest, timeline, figure)
+        _agree((search, sweep, largest, zero_stages), timeline, figure)
         if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
             raise ValueError(
                 "--method, --budget, --top, --seed and --ways must be left out without --search, got one of them: "
@@ -101,7 +115,7 @@ def plan(
             [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words,
             adopted(plugin),
         )
-        if not (search or largest):
+        if not (search or largest or zero_stages):
             question.one().check(question.model, question.cluster, question.global_batch)
         if search:
             show_search(question, method, budget, top, seed, every_way, as_json)
@@ -109,6 +123,8 @@ def plan(
             show_largest(question, figure, as_json)
         elif sweep:
             show_sweep(question, figure, as_json)
+        elif zero_stages:
+            show_zero(question, as_json)
         else:
             show_step(question, as_json)
         if timeline is not None:
@@ -121,19 +137,19 @@ def advised(settings: Settings = None) -> None:
         raise ValueError("commeff advise is gone: `commeff plan` prices a method's step on a cluster, see its --help")
 
 
-def _agree(search: bool, sweep: bool, largest: bool, timeline: Path | None, figure: Path | None) -> None:
+def _agree(questions: tuple[bool, ...], timeline: Path | None, figure: Path | None) -> None:
     """Refuse options that cannot be had together."""
-    if search + sweep + largest > 1:
+    if sum(questions) > 1:
         raise ValueError(
-            f"at most one of --search, --bandwidth-sweep and --largest must be given, got {search + sweep + largest}: "
+            f"at most one of {', '.join(QUESTIONS)} must be given, got {sum(questions)}: "
             "they are different questions; ask one at a time"
         )
-    if timeline is not None and (search or sweep or largest):
+    if timeline is not None and any(questions):
         raise ValueError(
             "--timeline must be given for a single policy, got a search or a sweep: it draws one policy; "
-            "leave out --search, --bandwidth-sweep and --largest"
+            f"leave out {', '.join(QUESTIONS)}"
         )
-    if figure is not None and not (sweep or largest):
+    if figure is not None and not any(questions[1:3]):
         raise ValueError(
             "--figure must be given with --bandwidth-sweep or --largest, got neither: it draws one of them; "
             "add one, or draw the pipeline with --timeline FILE"

@@ -13,8 +13,8 @@ from commeff.experiments.cli.common import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
+    from commeff.experiments.planning.convergence import Assumption
     from commeff.experiments.planning.question import Question
-    from commeff.experiments.planning.sweeps import Assumption
 
 GIB = 2**30
 
@@ -121,8 +121,8 @@ def show_search(
 
     _leave("--search", [key for key in question.policy if key not in SEARCHED])
 
+    from commeff.experiments.planning.convergence import assumptions
     from commeff.experiments.planning.plan import describe, policy_words
-    from commeff.experiments.planning.sweeps import assumptions
     from commeff.planner import WorkerMethod, search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
@@ -134,7 +134,7 @@ def show_search(
         method,
         seed=seed,
         top=top,
-        ways=[each.way for each in assumptions()] if every_way else [WorkerMethod()],
+        ways=[each.way for each in assumptions(question.model)] if every_way else [WorkerMethod()],
         **fixed,
     )
     if as_json:
@@ -155,33 +155,30 @@ def show_search(
         lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
     table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
     if every_way:
-        _show_assumptions(assumptions())
+        _show_assumptions(assumptions(question.model))
 
 
 def _show_assumptions(assumed: Sequence[Assumption]) -> None:
     """How many steps each way is assumed to need, and after whom."""
-    from commeff.experiments.planning.sweeps import way_label
+    from commeff.experiments.planning.convergence import TYPICAL, said, way_label
 
-    typer.echo("steps: to the same loss, in units of psgd's; assumed after papers on large models, not measured:")
+    typer.echo(
+        "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
+        f"with {', '.join(map(str, TYPICAL))} workers:"
+    )
     for each in assumed:
-        typer.echo(f"  {way_label(each.way)}: {each.way.steps:.2f}, {each.why}")
+        typer.echo(f"  {way_label(each.way)}: {said(each.way)}; {each.why}")
 
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.sweeps import (
-        BANDWIDTHS,
-        BETWEEN,
-        assumptions,
-        bandwidth_sweep,
-        sweep_rows,
-        way_label,
-    )
+    from commeff.experiments.planning.convergence import TYPICAL, assumptions, way_label
+    from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
-    assumed = assumptions()
+    assumed = assumptions(question.model)
     sweeps = bandwidth_sweep(question, policy, [each.way for each in assumed])
     if figure is not None:
         from commeff.experiments.planning import figures
@@ -192,7 +189,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
         reports = [
             {
                 "way": way_label(each.way),
-                "steps": each.way.steps,
+                "steps": {str(workers): each.way.steps_of(workers) for workers in TYPICAL},
                 "pays_below_gigabits": each.pays_below,
                 "seconds": {
                     f"{x:g}": y if y < float("inf") else None for x, y in zip(BANDWIDTHS, each.seconds, strict=True)
@@ -235,6 +232,32 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
         for row in rows
     ]
     table(("data-parallel ranks", "no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"), lines)
+
+
+def show_zero(question: Question, as_json: bool) -> None:
+    """Bytes on a rank of each ZeRO stage, the textbook's beside ours."""
+    from commeff.experiments.planning.sweeps import zero_stages
+    from commeff.planner.policies import STATES
+
+    _leave("--zero-stages", [key for key in question.policy if key == "zero"])
+    policy = question.one()
+    policy.check(question.model, question.cluster, question.global_batch)
+    rows = zero_stages(question, policy)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    each = STATES[policy.precision]
+    typer.echo(
+        f"{_heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
+        "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
+        f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
+        "layers that are gathered, and at the ends of a pipeline the embedding\n"
+        "others    activations, logits, a reserve\n"
+    )
+    table(
+        ("stage", *(name for name in rows[0] if name != "zero")),
+        [[f"{row.pop('zero'):g}", *(f"{value / 1e9:.3g}" for value in row.values())] for row in rows],
+    )
 
 
 def draw_timeline(question: Question, path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Figures of `commeff plan`: a pipeline's timeline, a bandwidth sweep, largest models."""
+"""Figures of `commeff plan` and `commeff bandwidth`: a pipeline's timeline, sweeps of bandwidth, largest models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -10,12 +10,20 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
+<<<<<<< HEAD
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
 from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
+=======
+from commeff.experiments.planning.bandwidth import Pace
+from commeff.experiments.planning.convergence import way_label
+from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
+from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
+>>>>>>> wt-h
 from commeff.planner import Timeline
 
 KINDS = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]), "W": ("gradients of weights", COLOURS[2])}
+POINTS = 60  # of a curve
 FEW = 12  # micro-batches up to which blocks are numbered
 
 
@@ -67,6 +75,21 @@ def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
     axes.set_xticks(BANDWIDTHS, [f"{x:g}" for x in BANDWIDTHS], rotation=45)
     axes.xaxis.minorticks_off()
     logarithmic(axes, "y")
+    canvas.legend(loc="outside right center")
+
+
+def utilisation(canvas: Canvas, paces: Mapping[str, Pace], title: str) -> None:
+    """Computing time over all time against bandwidth, from where the first method reaches a fifth of it on."""
+    axes = canvas.subplots()
+    ends = [gigabits for pace in paces.values() for gigabits in pace.needed((0.2, 0.99)).values()]
+    finite = [x for x in ends if 0 < x < float("inf")] or [1.0]
+    bandwidths = np.geomspace(min(finite) / 2, 2 * max(finite), POINTS)
+    for i, (name, pace) in enumerate(paces.items()):
+        colour = INK if name == "psgd" else COLOURS[(i - 1) % len(COLOURS)]
+        axes.plot(bandwidths, [pace.utilisation(x) for x in bandwidths], color=colour, label=name)
+    axes.set(xscale="log", ylim=(0, 1.02), xlabel="Gbit/s between workers", title=title)
+    axes.set_ylabel("computing time / all time (modelled)")
+    axes.xaxis.set_major_formatter("{x:g}")
     canvas.legend(loc="outside right center")
 
 

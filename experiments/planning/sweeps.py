@@ -1,67 +1,24 @@
-"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage; and how
-many steps each way of communicating is assumed to need.
-"""
+"""Which link makes communicating less pay; what each ZeRO stage holds, and the largest model of each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-import yaml
 
 from commeff.cluster import Cluster
-from commeff.experiments.config.method_words import label
-from commeff.experiments.planning.question import Question, method_words, read_method
-from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
-from commeff.planner.policy import feasible
-from commeff.planner.search.space import divisors, is_canonical
+from commeff.experiments.planning.bandwidth import planned
+from commeff.experiments.planning.convergence import said, way_label
+from commeff.experiments.planning.question import Question
+from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate, predict
 
-GIGABIT = 1e9 / 8
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
+HELD = ("weights", "gradients", "optimizer")
 BETWEEN = ("workers", "zero", "method", "stages")  # what a bandwidth sweep chooses
 ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """A row of convergence.yaml.
-
-    Parameters
-    ----------
-    way : the method, and the steps it is assumed to need.
-    measured : the variant of a report that says how many it needed here.
-    why : where the assumption comes from.
-    """
-
-    way: WorkerMethod
-    measured: str | None
-    why: str
-
-
-def assumptions() -> list[Assumption]:
-    """All rows.
-
-    >>> [a.way.steps for a in assumptions() if a.way.is_plain]
-    [1.0]
-    """
-    records = []
-    for row in yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text()):
-        way = WorkerMethod(read_method(row["words"].split()), steps=row["assumed"])
-        records.append(Assumption(way, row["measured"], row["why"]))
-    return records
-
-
-def way_label(way: WorkerMethod) -> str:
-    """The words of a way.
-
-    >>> way_label(assumptions()[-2].way)
-    'mem_sgd, top_k, ratio 0.01'
-    """
-    return label(method_words(way))
 
 
 @dataclass(frozen=True)
@@ -70,7 +27,7 @@ class Sweep:
 
     Parameters
     ----------
-    way : what the worker axis does; `steps` is part of the seconds.
+    way : what the worker axis does; the steps that it needs are part of the seconds.
     seconds : at each bandwidth, with the number of workers and the ZeRO stage that are best there.
     pays_below : the largest bandwidth (Gb/s) of those tried at which it beats psgd; None if it never does.
     """
@@ -86,7 +43,11 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
     are the best that fit.
     """
-    seconds_by_way = {way: tuple(_best(question, policy, way, gigabits) for gigabits in BANDWIDTHS) for way in ways}
+    seconds_by_way = {
+        way: tuple(map(pace.seconds, BANDWIDTHS))
+        for way in ways
+        for pace in [planned(question, policy, way)]
+    }
     plain = next((seconds for way, seconds in seconds_by_way.items() if way.method == "psgd"), None)
     if plain is None:
         raise ValueError("ways of a bandwidth sweep must hold psgd, got none: the others are compared with it")
@@ -101,24 +62,6 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     return sweeps
 
 
-def _best(question: Question, policy: Policy, way: WorkerMethod, gigabits: float) -> float:
-    """The least seconds, infinite if nothing fits."""
-    cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
-    candidates = [
-        replace(policy, workers=workers, zero=zero, **way.fields)
-        for workers in divisors(policy.data)
-        if workers > 1 or way.method == "psgd"
-        for zero in range(4)
-    ]
-    if not candidates:
-        return float("inf")
-    policies = Policies.of(candidates)
-    good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
-    priced = estimate(question.model, policies, cluster, question.global_batch)
-    good &= priced.memory_bytes <= cluster.gpu.memory_bytes
-    return float(np.where(good, priced.step_seconds, np.inf).min()) * way.steps
-
-
 def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
     """A line for each way: seconds at some bandwidths, and where it starts to pay."""
     best = [min(sweep.seconds[i] for sweep in sweeps) for i in range(len(BANDWIDTHS))]
@@ -129,7 +72,7 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
             for x, own, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        lines.append({"way": way_label(sweep.way), "steps": f"{sweep.way.steps:.2f}", **cells, "pays at": pays})
+        lines.append({"way": way_label(sweep.way), "steps": said(sweep.way), **cells, "pays at": pays})
     return lines
 
 
@@ -173,6 +116,20 @@ def states(zero: int, ranks: int) -> float:
     [16.0, 4.1875, 2.21875, 0.25]
     """
     return sum(size / (ranks if zero >= stage else 1) for size, stage in ((2.0, 3), (2.0, 2), (12.0, 1)))
+
+
+def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
+    """Bytes on a rank by ZeRO stage: "textbook" counts 16 for each parameter and nothing else, the rest are ours."""
+    rows = []
+    for zero in range(4):
+        one = replace(policy, zero=zero)
+        found = predict(question.model, one, question.cluster, global_batch=question.global_batch)
+        parts = found.breakdown["bytes"]
+        ours = {name: parts[name] for name in HELD}
+        each = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)
+        row = {"zero": zero, "textbook": question.model.parameters * each, **ours, "states": sum(ours.values())}
+        rows.append({**row, "others": found.memory_bytes - row["states"], "all": found.memory_bytes})
+    return rows
 
 
 def _largest(like: Model, cluster: Cluster, policy: Policy) -> int:

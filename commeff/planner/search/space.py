@@ -112,7 +112,8 @@ class Space:
 
     def steps(self, rows: Rows) -> NDArray[np.float64]:
         """Steps that each row needs, in units of `psgd`'s."""
-        return np.array([way.steps for way in self.ways])[rows[:, -1]]
+        workers = [value["workers"] for value in self.values["workers"]]
+        return np.array([[way.steps_of(n) for n in workers] for way in self.ways])[rows[:, -1], rows[:, -2]]
 
     def possible(self, rows: Rows, uneven: bool = False) -> Mask:
         """Rows that are policies; with `uneven`, those too whose layers could be cut into unequal stages."""

@@ -1,5 +1,5 @@
-"""`python -m commeff.experiments.studies.planner tables`, `search` and `study` write results/planner; `fit` prints
-constants.
+"""`python -m commeff.experiments.studies.planner tables`, `search`, `study` and `bandwidth` write results/planner;
+`fit` prints constants.
 """
 
 from __future__ import annotations
@@ -66,6 +66,15 @@ def study(
 
     write(out, curves)
     typer.echo(f"wrote {out}/study.md and its figure")
+
+
+@app.command()
+def bandwidth(out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner")) -> None:
+    """The bandwidth that methods need beside two published tables: bandwidth.md, .csv, .png. About a minute."""
+    from commeff.experiments.studies.planner.bandwidth import write
+
+    write(out)
+    typer.echo(f"wrote {out}/bandwidth.md and its figure")
 
 
 if __name__ == "__main__":

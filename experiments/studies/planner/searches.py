@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.convergence import assumptions
 from commeff.experiments.planning.question import named
-from commeff.experiments.planning.sweeps import assumptions
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.joint import Joint
@@ -121,7 +121,7 @@ def speed() -> tuple[str, int]:
     scan(Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH), 1, budget=1)  # imports what is imported late
     for label, ways in (
         ("all but the worker axis", (WorkerMethod(),)),
-        ("all", tuple(each.way for each in assumptions())),
+        ("all", tuple(each.way for each in assumptions(named(MODEL)))),
     ):
         space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH, ways)
         figures = []

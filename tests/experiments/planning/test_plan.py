@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,11 @@ from commeff.experiments.cli import app
 from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
+from commeff.experiments.planning.convergence import LossLaw, assumptions
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import models, named, read_question
+from commeff.experiments.planning.question import models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads
-from commeff.experiments.planning.sweeps import assumptions, bandwidth_sweep, largest, states
+from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
 from commeff.experiments.studies.planner.joint import Joint, shares
 from commeff.experiments.studies.planner.study import (
     BATCH_TOKENS,
@@ -33,7 +35,7 @@ from commeff.experiments.studies.planner.study import (
     measured_steps,
     panels,
 )
-from commeff.planner import Model, Policy, predict, search
+from commeff.planner import Model, Policy, WorkerMethod, predict, search
 from commeff.planner.model_part import ModelPart
 from commeff.planner.search import METHODS
 from tests.commeff.planner.ways import way
@@ -137,8 +139,8 @@ def test_a_plug_in_is_planned_by_the_words_of_train():
 
 
 def test_ways_are_searched_with_their_steps():
-    ways = [each.way for each in assumptions()]
     question = read_question(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
+    ways = [each.way for each in assumptions(question.model)]
     told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
     truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
     assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
@@ -190,6 +192,8 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         (["cluster=ethernet_1g", "--largest"], "has no bf16"),
         ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
         ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
+        ([*SMALL, "--zero-stages", "zero=1"], "chooses zero itself"),
+        ([*SMALL, "--zero-stages", "--search"], "ask one at a time"),
         ([*SMALL, "cluster=."], "there is no cluster '.'"),
         ([*SMALL, "method=diloco", "workers=1"], "workers must be at least 2"),
         ([*SMALL, "method=dilco"], "did you mean diloco"),
@@ -243,6 +247,24 @@ def test_the_largest_model_grows_with_the_stage_and_stays_below_its_states():
     assert states(3, 1024) == pytest.approx(16 / 1024)
 
 
+def test_the_textbooks_zero_table_is_that_of_any_model_and_ours_differs_by_what_it_says():
+    """Rajbhandari 2020: 120, 31.4, 16.6 and 1.9 GB, of 7.5 billion parameters over 64 ranks."""
+    assert [round(7.5 * states(zero, 64), 1) for zero in range(4)] == [120.0, 31.4, 16.6, 1.9]
+    words = ["model=megatron-7.5b", "gpus=64", "recompute=full"]
+    model = named("megatron-7.5b")
+    held = model.layers * model.layer_parameters + model.embedding_parameters  # positions are left out
+    for zero, row in enumerate(found(*words, "--zero-stages")):
+        assert row["textbook"] == model.parameters * states(zero, 64)
+        truth = found(*words, f"zero={zero}")
+        assert row["all"] == truth["memory_bytes"] == pytest.approx(row["states"] + row["others"])
+        gradients = 2 * held / (64 if zero >= 2 else 1)
+        gathered = row["weights"] - 2 * held / 64 if zero == 3 else 0.0
+        assert row["states"] == pytest.approx(held * states(zero, 64) + gradients + gathered)
+    halves = found(*words, "tensor=2", "pipeline=2", "--zero-stages")
+    assert halves[0]["textbook"] == 16 * model.parameters / 4
+    assert "16 bytes" in plan(*words, "--zero-stages").stdout
+
+
 def test_shares_are_all_layers_and_follow_the_weights():
     joint = Joint()
     rows = np.random.default_rng(0).integers(0, joint.sizes, size=(6000, len(joint.sizes)))
@@ -253,6 +275,45 @@ def test_shares_are_all_layers_and_follow_the_weights():
         assert sum(policy.stages) == joint.space.model.layers
         policy.check(joint.space.model, joint.space.cluster, joint.space.global_batch)
     assert shares(48, np.array([12, 8, 8, 8])) == (15, 11, 11, 11)
+
+
+def test_the_law_of_dilocos_losses_is_near_what_its_authors_measured():
+    """Losses over psgd's with 2, 4 and 8 workers: arXiv 2503.09799, Tables 4 and 5."""
+    printed = {90e6: (0.5, 1.5, 3.1), 335e6: (0.1, 0.9, 2.0), 1.3e9: (0.2, 0.5, 1.3), 2.4e9: (-0.1, 0.3, 1.1)}
+    printed |= {4e9: (-0.18, 0.18), 10e9: (-0.19, 0.29)}
+    for parameters, percent in printed.items():
+        law = law_of(parameters)
+        for workers, more in zip((2, 4, 8), percent, strict=False):
+            assert law.loss(workers) / law.loss(None) == pytest.approx(1 + more / 100, abs=0.007)
+
+
+def law_of(parameters: float) -> LossLaw:
+    """DiLoCo's, of a model of so many parameters."""
+    model = replace(named("gpt3-175b"), layers=1)
+    (law,) = {each.way.steps for each in assumptions(model) if callable(each.way.steps)}
+    assert isinstance(law, LossLaw)
+    return replace(law, parameters=parameters)
+
+
+def test_steps_by_the_law_grow_with_workers_fall_with_the_model_and_stop_where_it_was_fitted():
+    sizes = (1e8, 1e9, 2.4e9, 70e9)
+    table = [[law_of(size)(workers) for workers in (1, 2, 4, 8)] for size in sizes]
+    for row in table:
+        assert row == sorted(row)
+        assert row[0] == 1.0
+    assert all(small >= large for small, large in zip(table[0], table[1], strict=True))
+    assert table[2] == table[3]
+    assert table[1][3] == pytest.approx(1.0167 ** (2 / 0.0953), rel=0.01)
+
+
+def test_a_search_weighs_a_policy_with_the_steps_of_its_workers():
+    question = read_question(["model=tinyllama-1.1b", "gpus=16", "bandwidth=1 Gb/s"])
+    few = WorkerMethod(read_method(["method=diloco", "period=50"]), steps=lambda workers: 1.0 if workers <= 2 else 9.0)
+    best = search(question.model, question.cluster, question.global_batch, ways=[few], top=1)[0]
+    assert (best.policy.workers, best.steps) == (2, 1.0)
+    free = search(question.model, question.cluster, question.global_batch, ways=[replace(few, steps=1.0)], top=1)[0]
+    assert free.policy.workers > 2
+    assert free.step_seconds < best.step_seconds
 
 
 def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
