@@ -9,36 +9,37 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
     "topologies": 2265,
-    "compressors": 5481,
-    "commeff/adapters": 1280,
+    "compressors": 5541,
+    "commeff/adapters": 1432,
     "commeff/cluster": 2062,
-    "commeff/communicator": 2229,
-    "commeff/core": 2456,
-    "commeff/laws": 1001,
+    "commeff/communicator": 2247,
+    "commeff/core": 2459,
+    "commeff/laws": 1124,
     "commeff/methods": 2919,
     "commeff/optimizers": 1210,
     "commeff/sharding": 4092,
     "commeff/planner": 3660,
     "commeff/profiling": 794,
-    "commeff/replicas": 813,
+    "commeff/replicas": 814,
     "commeff/training": 2183,
-    "commeff/transforms": 3996,
+    "commeff/transforms": 4005,
     "experiments/catalogue": 528,
-    "experiments/cli": 2056,
-    "experiments/config": 2743,
+    "experiments/cli": 2140,
+    "experiments/config": 2891,
     "experiments/data": 560,
-    "experiments/grid": 2747,
+    "experiments/exercises": 1126,
+    "experiments/grid": 2681,
     "experiments/measure": 776,
     "experiments/planning": 1985,
-    "experiments/python": 515,
-    "experiments/report": 5811,
-    "experiments/reproduce": 5191,
-    "experiments/run": 2588,
+    "experiments/python": 727,
+    "experiments/report": 5819,
+    "experiments/reproduce": 5344,
+    "experiments/run": 2626,
     "experiments/sinks": 218,
-    "experiments/tasks": 4510,
+    "experiments/tasks": 4512,
 }
 NOT_INSTALLED = {"experiments/studies"}
-SMALL = {"commeff": 512, "experiments": 166, "experiments/conf": 10}  # files that are in no room
+SMALL = {"commeff": 515, "experiments": 166, "experiments/conf": 10}  # files that are in no room
 
 
 def lines(files: list[Path]) -> int:
