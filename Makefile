@@ -14,11 +14,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-<<<<<<< HEAD
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting llm cluster planner scale docs network-lab network-lab-sweep screenshot install clean
-=======
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture gpu splitting llm cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
->>>>>>> wt-d
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting llm cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report

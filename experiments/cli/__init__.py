@@ -10,15 +10,20 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-<<<<<<< HEAD
-<<<<<<< HEAD
-from commeff.experiments.cli import data, ending, exercise, grid, look, plan, reproduce, runs, scale, tools
-=======
-from commeff.experiments.cli import data, ending, figure, grid, look, plan, reproduce, runs, scale, tools
->>>>>>> wt-d
-=======
-from commeff.experiments.cli import bandwidth, data, ending, grid, look, plan, reproduce, runs, scale, tools
->>>>>>> wt-h
+from commeff.experiments.cli import (
+    bandwidth,
+    data,
+    ending,
+    exercise,
+    figure,
+    grid,
+    look,
+    plan,
+    reproduce,
+    runs,
+    scale,
+    tools,
+)
 from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 

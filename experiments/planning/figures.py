@@ -10,16 +10,11 @@ import numpy as np
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
-<<<<<<< HEAD
-from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
-from commeff.experiments.report.draw.axes import logarithmic
-from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
-=======
 from commeff.experiments.planning.bandwidth import Pace
 from commeff.experiments.planning.convergence import way_label
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
-from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
->>>>>>> wt-h
+from commeff.experiments.report.draw.axes import logarithmic
+from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
 from commeff.planner import Timeline
 
 KINDS = {"F": ("forward", COLOURS[0]), "B": ("backward", COLOURS[1]), "W": ("gradients of weights", COLOURS[2])}

@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-<<<<<<< HEAD
-from commeff.experiments.config.plugins import Choice
-=======
 from commeff.experiments.catalogue.constants import PARTS, NoConstantError, NoPartError, constant
->>>>>>> wt-d
+from commeff.experiments.config.plugins import Choice
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import Case, Setting
 from commeff.experiments.reproduce.reading import TableError
@@ -94,15 +91,9 @@ class PartConstants:
             raise PartsNotKnownError(f"{self._part}.{name} is not known yet")
         if self._case.parts == "none":
             return math.nan
-<<<<<<< HEAD
-        found = _constants(self._part, self._case.table.choices, *_plain_words(self._case))
-        if name not in found:
-            near = did_you_mean(name, found)
-            raise TableError(f"{self._part} has no constant {name!r}{near}; it has {', '.join(found)}")
-        return found[name]
-=======
         try:
-            return constant(_composed(*_plain_words(self._case)), self._part, name)
+            config = _composed(self._case.table.choices, *_plain_words(self._case))
+            return constant(config, self._part, name)
         except NoPartError as error:
             raise MissingPartError(str(error)) from None
         except NoConstantError as error:
@@ -110,12 +101,11 @@ class PartConstants:
 
 
 @cache
-def _composed(*words: str) -> Mapping[str, Any]:
+def _composed(choices: tuple[Choice, ...], *words: str) -> Mapping[str, Any]:
     """The configuration of a run with these settings."""
     from commeff.experiments.config.compose import compose
 
-    return compose(words)
->>>>>>> wt-d
+    return compose(words, choices)
 
 
 def _plain_words(view: CaseView) -> list[str]:
@@ -148,50 +138,3 @@ def number_of(found: Any, what: str) -> float:
         return float(found)
     except (TypeError, ValueError):
         raise TableError(f"{what} must be a number, got {found!r}") from None
-<<<<<<< HEAD
-
-
-@cache
-def _constants(part: str, choices: tuple[Choice, ...], *words: str) -> Mapping[str, float]:
-    """The constants of a part of the run with these settings."""
-    from commeff.experiments.config.compose import compose
-
-    config = compose(words, choices)
-    if part not in config:
-        raise MissingPartError(f"the method has no {part}")
-    own, task = (json.dumps({name: config[name]}, sort_keys=True) for name in (part, "task"))
-    if part == "compressor":
-        return _of_compressor(own, int(_of_task(task)["d"]))
-    return _of_task(own) if part == "task" else _of_topology(own)
-
-
-@cache
-def _of_task(config: str) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    task = build.part(json.loads(config), "task")
-    d = float(sum(parameter.numel() for parameter in task.model().parameters()))
-    constants: Callable[[], Mapping[str, float]] = getattr(task, "constants", dict)
-    return {"d": d, **({"samples": float(task.size)} if task.size else {}), **constants()}
-
-
-@cache
-def _of_topology(config: str) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    topology = build.topology(json.loads(config))
-    matrix = topology.at(0)
-    found = {"rho": matrix.rho, "gap": 1 - matrix.rho, "degree": float(matrix.degree), "n": float(topology.n)}
-    found |= {"lambda_min": matrix.lambda_min} if matrix.symmetric else {}
-    return found | ({"period": float(topology.period)} if topology.period else {})
-
-
-@cache
-def _of_compressor(config: str, d: int) -> Mapping[str, float]:
-    from commeff.experiments.config import build
-
-    compressor = build.part(json.loads(config), "compressor")
-    sizes = {"delta": compressor.delta(d), "omega": compressor.omega(d), "d": float(d)}
-    return {name: float(size) for name, size in sizes.items() if size is not None}
-=======
->>>>>>> wt-d

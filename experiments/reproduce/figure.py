@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-<<<<<<< HEAD
 from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity as known_quantity
 from commeff.experiments.report.data.statistics import interval
@@ -20,25 +19,6 @@ from commeff.experiments.reproduce.plot import Plot
 from commeff.experiments.reproduce.quantities import quantity
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Results
-=======
-from commeff.experiments.report.draw.axes import few, logarithmic
-from commeff.experiments.report.draw.figures import (
-    DASHES,
-    INK,
-    LOWER,
-    MARKERS,
-    QUIET,
-    Figure,
-    Look,
-    Panel,
-    folded,
-    inches_wide,
-    look,
-)
-from commeff.experiments.report.draw.labels import ASIDE, Label, end_labels
-from commeff.experiments.reproduce.plot import Drawing, Plot, TableLine, TablePanel, drawing
-from commeff.experiments.reproduce.results import Results
->>>>>>> wt-b
 
 
 def drawing(results: Results, plot: Plot) -> Drawing:
@@ -67,31 +47,11 @@ def drawing(results: Results, plot: Plot) -> Drawing:
 def figure(results: Results, plot: Plot) -> Figure:
     """The figure of a table, drawn with what its open markers are."""
     drawn = drawing(results, plot)
-<<<<<<< HEAD
-=======
-    wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
-    below = max(0.45, 0.22 + LOWER * max((len(place.split()) for place in drawn.places), default=0))
-    limits = _limits(drawn, plot)
-    last = {line.label: panel for panel in drawn.panels for line in panel.lines}
-    parts = []
-    for i, panel in enumerate(drawn.panels):
-        named = [line.label for line in panel.lines if last[line.label] is panel and line.label]
-        named += plot.guides if panel is drawn.panels[-1] else []
-        folds = {label: folded(label, NAMED) for label in named}
-        right = max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
-        left = 0.2 if i else 0.75
-        axes_of = partial(_panel, panel=panel, drawn=drawn, plot=plot, limits=limits, names=folds, first=i == 0)
-        parts.append(Panel(str(i), axes_of, left + wide + right, HIGH + 0.3 + below, (left, right, below, 0.3)))
->>>>>>> wt-b
     printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
     kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
     key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
-<<<<<<< HEAD
     return draw.figure("figure", results.table.title, drawn, key)
-=======
-    return Figure("figure", results.table.title, "", parts, len(parts), legend=key)
->>>>>>> wt-b
 
 
 def _printed_alone(results: Results, plot: Plot) -> list[CaseResult]:

@@ -183,13 +183,9 @@ def analyse(
             goals[task] = goal
     counted = plan.half if half is None else half
     rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
-<<<<<<< HEAD
-    every = tuple(by_id.values())
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, every, half=counted)
-=======
     named = prominent(variants, bases, chosen)
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, named, tuple(by_id.values()))
->>>>>>> wt-b
+    every = tuple(by_id.values())
+    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, named, every, half=counted)
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:

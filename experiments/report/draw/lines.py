@@ -23,6 +23,7 @@ from commeff.experiments.report.draw.figures import (
     DASHES,
     FONT_SIZE,
     INK,
+    LOWER,
     MARKERS,
     QUIET,
     Figure,
@@ -101,6 +102,7 @@ def figure(
     """The mean over seeds, and its 95 % interval; of a style its width, height and font_size."""
     size, width, height = style.get("font_size", FONT_SIZE) / FONT_SIZE, style.get("width"), style.get("height")
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
+    places = max((len(place.split()) for place in drawn.places), default=0)
     limits = _limits(drawn)
     last = {line.label: panel for panel in drawn.panels for line in panel.lines}
     parts = []
@@ -109,12 +111,12 @@ def figure(
         named += drawn.guides if panel is drawn.panels[-1] else []
         folds = {label: folded(label, NAMED) for label in named}
         right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
-        left, below = size * (0.2 if i else 0.75), size * 0.45
+        left, below = size * (0.2 if i else 0.75), size * max(0.45, 0.22 + LOWER * places)
         above = size * (0.3 if any(each.title for each in drawn.panels) else 0.12)
         draw = partial(_panel, panel=panel, drawn=drawn, limits=limits, names=folds, first=i == 0)
         across = width / len(drawn.panels) if width else left + wide + right
         parts.append(Panel(str(i), draw, across, height or HIGH + below + above, (left, right, below, above)))
-    return Figure(name, title, "", parts, len(parts), legend=key, own_key=True)
+    return Figure(name, title, "", parts, len(parts), legend=key)
 
 
 def _panel(

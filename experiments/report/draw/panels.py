@@ -56,11 +56,8 @@ class Spot:
     cost: float
     value: float
     half: float | None
-<<<<<<< HEAD
     log: bool = False
-=======
     named: bool = True
->>>>>>> wt-b
 
     @property
     def ends(self) -> tuple[float, float]:
@@ -70,15 +67,9 @@ class Spot:
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
     """Means and bands of all variants against one thing; `place` is where modelled seconds are those of."""
-<<<<<<< HEAD
-    highest, shown = top(lines), line_limits(lines, y)
-    for line in lines:
-        _curve(axes, line, quantity(x).scale, highest, shown)
-=======
-    highest, scale = top(lines), quantity(x).scale
+    highest, scale, shown = top(lines), quantity(x).scale, line_limits(lines, y)
     for line in sorted(lines, key=lambda line: line.named):
-        _curve(axes, line, scale, highest)
->>>>>>> wt-b
+        _curve(axes, line, scale, highest, shown)
     if x in LOGARITHMIC:
         logarithmic(axes, "x")
     fit(axes, "y", shown)
@@ -99,11 +90,7 @@ def before_all(
     """One variant in colour against bytes, and behind it `others`, as `together` makes them of all variants."""
     for colour, points in others.items():
         axes.plot(*points, color=colour, linewidth=0.9)
-<<<<<<< HEAD
-    _curve(axes, line, quantity("wire_bytes").scale, highest, shown)
-=======
-    _curve(axes, replace(line, named=True), quantity("wire_bytes").scale, highest)
->>>>>>> wt-b
+    _curve(axes, replace(line, named=True), quantity("wire_bytes").scale, highest, shown)
     logarithmic(axes, "x")
     fit(axes, "y", shown)
     _percent(axes, y)
@@ -148,7 +135,7 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
         if s.named or s in front
     ]
     low, high = axes.get_ylim()
-    dense = [(reference, low, reference, high)] * (reference is not None)
+    dense = [] if reference is None else [(reference, low, reference, high)]
     write_labels(axes, labels, [*bars, *steps, *dense], [(s.cost, s.value) for s in spots])
 
 
@@ -191,14 +178,11 @@ def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) 
     means, look, gid = line.means, line.look, f"variant-{line.number}"
     single: Any = {"fillstyle": "none" if (means["n"] == 1).all() else "full"}
     x, (y, low, high) = means["x"].to_numpy() * scale, np.minimum(means[["y", "low", "high"]].to_numpy().T, top)
-<<<<<<< HEAD
-    if shown.logarithm:
-        low = np.maximum(low, y**2 / np.maximum(high, shown.outer[0]))  # no further down than up
-=======
     if not line.named:
         axes.plot(x, y, **PALE, linewidth=0.8, zorder=1.5, gid=gid)
         return
->>>>>>> wt-b
+    if shown.logarithm:
+        low = np.maximum(low, y**2 / np.maximum(high, shown.outer[0]))  # no further down than up
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together

@@ -11,11 +11,7 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
-<<<<<<< HEAD
-from commeff.experiments.report.data.names import quoted
-=======
-from commeff.experiments.report.data.names import called, readable
->>>>>>> wt-b
+from commeff.experiments.report.data.names import called, quoted, readable
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.rows import NAMED
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better, mean_curve
@@ -114,14 +110,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     if not sending:
         return None
     scale = quantity("wire_bytes").scale
-<<<<<<< HEAD
-    spots = [
-        Spot(variant.kind, variant.name, styles[variant.number], cost * scale, final.mean, final.half, final.log)
-        for variant, cost, final in sending
-    ]
-=======
     spots = [_spot(analysis, variant, styles[variant.number], cost * scale, final) for variant, cost, final in sending]
->>>>>>> wt-b
     data = pd.DataFrame(
         {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
         for variant, cost, final in sending
@@ -135,13 +124,9 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += SINGLE * any(spot.half is None for spot in spots)
-<<<<<<< HEAD
-    caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
-=======
     if not all(spot.named for spot in spots):
         caption += " Named are those on it and the ones in colour; the table has the others."
-    caption += f" Not shown, since nothing was sent: {', '.join(silent)}." if silent else ""
->>>>>>> wt-b
+    caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
     caption += cut_off([panels.spot_limits(spots, metric)])
     draw = partial(panels.tradeoff, spots=spots, metric=metric, reference=reference)
     part = Panel("all", draw, 7.6, 4.0 + 0.12 * max(0, len(spots) - NAMED), (0.65, 0.15, 0.45, 0.15))
@@ -157,17 +142,13 @@ def consensus(analysis: Analysis) -> Figure | None:
     equal = {line.number for line in lines if line not in apart}
     agreeing = {each: agrees_throughout(each) for each in analysis.variants if each.kind in equal}
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
-<<<<<<< HEAD
     for always, words in ((True, "After every step in agreement"), (False, "In agreement whenever it was evaluated")):
         names = [quoted(variant.name) for variant, found in agreeing.items() if found is always]
         caption += f" {words}, so not drawn: {', '.join(names)}." if names else ""
-=======
-    caption += f" Always in agreement, so not drawn: {', '.join(agreeing)}." if agreeing else ""
     data, largest = _data(apart), max(float(line.means["y"].max()) for line in panels.sound(apart))
     apart = [replace(line, means=line.means.mask(line.means["y"] < largest * ROUNDING)) for line in apart]
     apart = _few([line for line in apart if line.means["y"].notna().any()])
     caption += " Gaps are where it is below a millionth of the largest, which is agreement up to rounding."
->>>>>>> wt-b
     limits = panels.line_limits(apart, "consensus_distance")
     caption += cut_off([limits], [line.name for line in apart if line.diverged])
     caption += unnamed(analysis) * (len(apart) > NAMED)
@@ -266,20 +247,8 @@ def unnamed(analysis: Analysis) -> str:
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-<<<<<<< HEAD
-<<<<<<< HEAD
     lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
-    return f"{lines}, on a logarithmic axis those of logarithms."
-=======
-    words = (
-        f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables; "
-    )
-    return f"{words}on a logarithmic axis no further down than up."
->>>>>>> wt-d
-=======
-    words = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t), as in the tables."
-    return words + SINGLE * (min(counts) == 1)
->>>>>>> wt-b
+    return f"{lines}, on a logarithmic axis those of logarithms." + SINGLE * (min(counts) == 1)
 
 
 def count_seeds(seeds: Sequence[int]) -> str:
@@ -299,13 +268,14 @@ def shown_metric(analysis: Analysis) -> str:
 
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both."""
-<<<<<<< HEAD
     styles = looks(analysis)
     both = [variant for variant in analysis.variants if {x, y} <= set(variant.curves)]
 
     def lines(log: bool) -> list[Line]:
-        found = (line_of(each, styles[each.number], each.curves, x, y, log) for each in both)
-        return [line for line in found if line]
+        found = (
+            line_of(each, styles[each.number], each.curves, x, y, log, each.kind in analysis.prominent) for each in both
+        )
+        return _few([line for line in found if line])
 
     return on_axis(lines, y)
 
@@ -316,35 +286,24 @@ def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
     return lines(True) if found and panels.line_limits(found, y).logarithm else found
 
 
-def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False) -> Line | None:
-    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
-    nothing that its axis can show."""
-    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
-=======
-    styles, lines = looks(analysis), []
-    for variant in analysis.variants:
-        if {x, y} <= set(variant.curves):
-            named = variant.kind in analysis.prominent
-            lines.append(line_of(variant, styles[variant.number], variant.curves, x, y, named))
-    return _few([line for line in lines if line])
-
-
 def _few(lines: Sequence[Line]) -> list[Line]:
     """Lines that all have names, if they are few enough for it."""
     return [replace(line, named=line.named or len(lines) <= NAMED) for line in lines]
 
 
-def line_of(variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, named: bool = True) -> Line | None:
-    """A variant's means over seeds; None where there is nothing that its axis can show."""
-    means = mean_curve(curves, x, y)
->>>>>>> wt-b
+def line_of(
+    variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False, named: bool = True
+) -> Line | None:
+    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
+    nothing that its axis can show."""
+    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
     means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
     return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged, named)
 
 
 def _spot(analysis: Analysis, variant: Variant, style: Look, cost: float, final: Estimate) -> Spot:
     named = variant.kind in analysis.prominent
-    return Spot(variant.kind, variant.name, style, cost, final.mean, final.half, named)
+    return Spot(variant.kind, variant.name, style, cost, final.mean, final.half, final.log, named)
 
 
 def _unfinished(variant: Variant) -> bool:

@@ -7,11 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from commeff.experiments.report.data.analysis import Analysis
-<<<<<<< HEAD
-from commeff.experiments.report.data.names import quoted
-=======
-from commeff.experiments.report.data.names import readable
->>>>>>> wt-b
+from commeff.experiments.report.data.names import quoted, readable
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.figures import FONT_SIZE, STYLE, Figure

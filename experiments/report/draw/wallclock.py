@@ -29,20 +29,17 @@ from commeff.experiments.report.draw.figures import (
     lines_of,
 )
 from commeff.experiments.report.draw.panels import Line
-<<<<<<< HEAD
-from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, on_axis, shown_metric
-=======
 from commeff.experiments.report.draw.plots import (
     SINGLE,
     count_seeds,
     cut_off,
     line_of,
     looks,
+    on_axis,
     shown_metric,
     unnamed,
     wide,
 )
->>>>>>> wt-b
 
 KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
@@ -199,13 +196,8 @@ def _line(analysis: Analysis, row: VariantSeconds, metric: str, log: bool) -> Li
     ]
     if not frames:
         return None
-<<<<<<< HEAD
-    style = looks(analysis)[row.variant.number]
-    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, log)
-=======
     style, named = looks(analysis)[row.variant.number], row.variant.kind in analysis.prominent
-    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, named)
->>>>>>> wt-b
+    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, log, named)
 
 
 def step_time(clocks: Sequence[Wallclock]) -> Figure | None:

@@ -17,11 +17,7 @@ from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.stragglers import stragglers
-<<<<<<< HEAD
 from commeff.experiments.report.draw.style import restyled, styled, unknown_variants
-=======
-from commeff.experiments.report.draw.style import restyled, styled
->>>>>>> wt-b
 from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle
 from commeff.experiments.report.write import html, latex, table_details

@@ -13,13 +13,9 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import GROUPS, built_in, node, words
 from commeff.experiments.config.signature import parameters
-<<<<<<< HEAD
-from commeff.experiments.run.reading import CHARACTERS, KEYS, Bounded, TooLargeError
-=======
-from commeff.experiments.grid.plan.files import CHARACTERS, KEYS, Bounded, TooLargeError
 from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.reading import CHARACTERS, KEYS, Bounded, TooLargeError
 from commeff.experiments.run.runner import run_one
->>>>>>> wt-f
 from tests.experiments.cli.test_bad_inputs import BAD, make
 from tests.owned import run
 

@@ -23,13 +23,9 @@ from commeff.experiments.report.draw import wallclock
 from commeff.experiments.report.draw.figures import STYLE, Panel, canvas, look
 from commeff.experiments.report.draw.figures import Figure as Drawn
 from commeff.experiments.report.draw.panels import Spot, tradeoff
-<<<<<<< HEAD
-from commeff.experiments.reproduce.figure import drawing, figure
-=======
 from commeff.experiments.report.write.writing import draw_all
+from commeff.experiments.reproduce.figure import drawing
 from commeff.experiments.reproduce.figure import figure as table_figure
-from commeff.experiments.reproduce.plot import drawing
->>>>>>> wt-b
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, read_table
 from tests.experiments.report.report_stores import Forged, forge
