@@ -9,7 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from commeff import require
 from commeff.require import did_you_mean
@@ -122,8 +126,27 @@ def read_link(where: str, content: Any) -> Link:
         raise ValueError(f"{where}: {error}") from None
 
 
+@cache
+def gpus() -> dict[str, Any]:
+    """The GPUs and CPUs that a description may name, as a YAML file says them.
+
+    >>> gpus()["a100_80g"]["memory"]
+    '80 GiB'
+    """
+    return dict(yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text()))
+
+
 def read_gpu(where: str, content: Any) -> GPU:
-    """A GPU: name, memory, memory_bandwidth, peak by precision, hour_cost."""
+    """A GPU: the name of a shipped one, or name, memory, memory_bandwidth, peak by precision, hour_cost.
+
+    >>> read_gpu("gpu", "h100")
+    Traceback (most recent call last):
+    ValueError: gpu must be one of a100_80g, cpu, h100_80g, h200_141g, l40s, rtx4090, v100_32g, got 'h100'; did you mean
+    h100_80g?
+    """
+    if isinstance(content, str):
+        require.one_of(sorted(gpus()), **{where: content})
+        content = gpus()[content]
     required = ("name", "memory", "memory_bandwidth", "peak")
     keys = section(where, content, (*required, "hour_cost"), required)
     if not isinstance(keys["peak"], Mapping):
