@@ -117,8 +117,8 @@ class WorkerProfile:
 
     @classmethod
     def of(cls, method: WorkerMethod, model: Model, precision: str, workers: int) -> WorkerProfile:
-        """How many steps a search weighs it with makes no difference here."""
-        return _remembered(replace(method, steps=1.0), model, precision, int(workers))
+        """What a search makes of it makes no difference here."""
+        return _remembered(replace(method, steps=1.0, most_workers=None), model, precision, int(workers))
 
     @cached_property
     def refusal(self) -> str | None:

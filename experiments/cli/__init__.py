@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from commeff import __version__
-from commeff.experiments.cli import data, ending, grid, look, plan, reproduce, runs, scale, tools
+from commeff.experiments.cli import data, ending, gain, grid, look, plan, reproduce, runs, scale, tools
 from commeff.experiments.cli.common import STUDIES, refusals
 from commeff.experiments.cli.report import report_command
 
@@ -41,6 +41,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report_command,
     "reproduce": reproduce.reproduce,
     "plan": plan.plan,
+    "gain": gain.gain,
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator
 
-from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep, way_label
+from commeff.experiments.planning.evidence import way_label
+from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.draw.figures import COLOURS, INK, NO_DATE, STYLE
 from commeff.planner import Timeline
 

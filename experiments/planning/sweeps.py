@@ -1,19 +1,15 @@
-"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage; and how
-many steps each way of communicating is assumed to need.
-"""
+"""Two sweeps: which link between nodes makes communicating less pay, and the largest model of each ZeRO stage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-import yaml
 
 from commeff.cluster import Cluster
-from commeff.experiments.config.method_words import label
-from commeff.experiments.planning.question import Question, method_words, read_method
+from commeff.experiments.planning.evidence import way_label
+from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 from commeff.planner.policy import feasible
 from commeff.planner.search.space import divisors, is_canonical
@@ -24,44 +20,6 @@ RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
 BETWEEN = ("workers", "zero", "method", "stages")  # what a bandwidth sweep chooses
 ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """A row of convergence.yaml.
-
-    Parameters
-    ----------
-    way : the method, and the steps it is assumed to need.
-    measured : the variant of a report that says how many it needed here.
-    why : where the assumption comes from.
-    """
-
-    way: WorkerMethod
-    measured: str | None
-    why: str
-
-
-def assumptions() -> list[Assumption]:
-    """All rows.
-
-    >>> [a.way.steps for a in assumptions() if a.way.is_plain]
-    [1.0]
-    """
-    records = []
-    for row in yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text()):
-        way = WorkerMethod(read_method(row["words"].split()), steps=row["assumed"])
-        records.append(Assumption(way, row["measured"], row["why"]))
-    return records
-
-
-def way_label(way: WorkerMethod) -> str:
-    """The words of a way.
-
-    >>> way_label(assumptions()[-2].way)
-    'mem_sgd, top_k, ratio 0.01'
-    """
-    return label(method_words(way))
 
 
 @dataclass(frozen=True)

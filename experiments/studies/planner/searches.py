@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.evidence import assumptions
 from commeff.experiments.planning.question import named
-from commeff.experiments.planning.sweeps import assumptions
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.joint import Joint

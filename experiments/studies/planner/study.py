@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.evidence import Evidence, assumptions, way_label
 from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named
-from commeff.experiments.planning.sweeps import GIGABIT, Assumption, assumptions, way_label
+from commeff.experiments.planning.sweeps import GIGABIT
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.heat_map import heat_map
@@ -194,7 +195,7 @@ def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[st
     return lines
 
 
-def steps_table(every: Sequence[Assumption], steps: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
+def steps_table(every: Sequence[Evidence], steps: Mapping[str, Mapping[int, float]]) -> pd.DataFrame:
     """A table of how many more steps each way needs."""
     return pd.DataFrame(
         {
