@@ -184,7 +184,14 @@ def given_methods(named: Sequence[tuple[str, WorkerMethod]], steps: tuple[float,
 def conclusion(rows: Sequence[Gain], where: str) -> str:
     """What the rows say, in one sentence."""
     psgd, *others = rows
-    wins, depends, unknown = ([each for each in others if each.verdict == v] for v in ("wins", "depends", "unknown"))
+    wins, depends = ([each for each in others if each.verdict == verdict] for verdict in ("wins", "depends"))
+    methods = [each for each in others if each.plan and not each.of.baseline]
+    if methods and all(each.verdict == "unknown" for each in methods):
+        best = max(methods, key=lambda gain: gain.break_even)
+        return (
+            f"On {where}, no verdict on any method: {best.name} would win with at most {floor(best.break_even)} times "
+            f"psgd's steps, but {best.silence}."
+        )
     if wins:
         best = wins[0]  # the fewest hours at its most steps
         least, most = (best.break_even / steps for steps in reversed(best.of.range or ()))
@@ -198,12 +205,6 @@ def conclusion(rows: Sequence[Gain], where: str) -> str:
         return (
             f"On {where}, nothing wins on every reading of its sources: {best.name} wins if it needs at most "
             f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
-        )
-    if unknown and not any(each.verdict == "loses" and not each.of.baseline for each in others):
-        best = max(unknown, key=lambda gain: gain.break_even)
-        return (
-            f"On {where}, no verdict: no source tells how many steps any of these methods needs there; {best.name} "
-            f"would win with at most {floor(best.break_even)} times psgd's."
         )
     best = max((each for each in others if each.plan), key=lambda gain: gain.break_even, default=psgd)
     limit = floor(best.break_even)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def test_nothing_is_said_beyond_the_sources() -> None:
     verdicts = {each.name: each.verdict for each in rows}
     assert verdicts["diloco, period 50"] == verdicts["power_sgd, rank 32"] == "unknown"
     assert "its sources end at 10 billion parameters" in {each.silence for each in rows}
+    assert "no verdict" in conclusion(rows, "it")
     assert all(each.break_even > 0 for each in rows if each.plan)
 
 
