@@ -31,7 +31,7 @@ from commeff.experiments.report.draw.figures import (
 from commeff.experiments.report.draw.panels import Line
 from commeff.experiments.report.draw.plots import SINGLE, count_seeds, cut_off, line_of, looks, shown_metric
 
-KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
+KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server", "coding")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
