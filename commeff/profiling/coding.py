@@ -96,11 +96,11 @@ def codings(part: object) -> Iterator[tuple[type[Message], Coding]]:
                 yield from codings(item)
 
 
-class Traffic(TorchDispatchMode):
+class MemoryTraffic(TorchDispatchMode):
     """Counts the bytes that the operators inside read and write; views are free.
 
     >>> x = torch.zeros(1000)
-    >>> with Traffic() as traffic:
+    >>> with MemoryTraffic() as traffic:
     ...     y = (x[:500] + 1).sum()
     >>> traffic.bytes
     6004
@@ -147,11 +147,11 @@ def _counted(printed: _Printed) -> tuple[type[Message], Coding] | None:
     random, out, once = WorkerRandom(0, [0]), torch.zeros(1, LENGTH), torch.ones(1, 1)
     try:
         bound = printed.compressor.bind(Layout.flat(LENGTH))
-        with Traffic() as encoding:
+        with MemoryTraffic() as encoding:
             message = bound.compress(vector, random)
-        with Traffic() as decoding:
+        with MemoryTraffic() as decoding:
             message.decode()
-        with Traffic() as adding:
+        with MemoryTraffic() as adding:
             message.add_to(out, once)
     except (TypeError, ValueError, RuntimeError, NotImplementedError):
         return None

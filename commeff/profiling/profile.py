@@ -21,7 +21,7 @@ from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
 SLOTS = ("gradients", "parameters")
-CLOSE = 1e-4  # relative: bytes beside the numbers, such as a push-sum weight
+BESIDE = 64  # bytes of a message beside the numbers, such as a push-sum weight
 SERVER = ("to_server", "from_server")
 NEVER = sys.maxsize
 SAMPLED = 64  # steps of something that never repeats, or more, of whole beats
@@ -224,8 +224,8 @@ class _Play:
         typical = [each for k in range(last.repeats, last.repeats + last.period) for each in steps[k]]
         for slot in SLOTS:
             sent = [each for each in typical if each.slot == slot]
-            whole = sum(each.payload_bytes for each in sent) / (self.dtype.itemsize * self.layout.d)
-            if not sent or any(each.coding for each in sent) or abs(whole - round(whole)) <= CLOSE * whole:
+            total, vector = sum(each.payload_bytes for each in sent), self.dtype.itemsize * self.layout.d
+            if not sent or any(each.coding for each in sent) or total % vector <= BESIDE * len(sent):
                 continue
             for step, operations in steps.items():
                 first = next((i for i, each in enumerate(operations) if each.slot == slot), None)

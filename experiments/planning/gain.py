@@ -17,13 +17,12 @@ from typing import Any
 
 from commeff.experiments.planning.drop_in import changed_lines
 from commeff.experiments.planning.evidence import Evidence, evidence
-from commeff.experiments.planning.plan import GIB, policy_words
+from commeff.experiments.planning.plan import GIB, exposed, policy_words
 from commeff.experiments.planning.question import SEARCHED, Question, method_words
 from commeff.planner import Plan, WorkerMethod, search
 from commeff.planner.policies import PLAIN
 
 TOKENS_PER_PARAMETER = 20  # of a run, unless told
-SENT = ("tensor", "pipeline", "data", "workers")  # parts of a step that are communication which nothing hides
 HEADS = ("step s", "exposed s", "memory GiB", "hours", "wins up to", "steps", "verdict", "lines")
 MARKS = {"assumed": " (assumed)", "measured": " (measured)", "published": "", "given": ""}
 
@@ -101,11 +100,11 @@ class Gain:
         }
         if not self.plan:
             return {**words, "why": self.silence}
-        found, seconds = self.plan.prediction, self.plan.prediction.breakdown["seconds"]
+        found = self.plan.prediction
         return {
             **words,
             "step_seconds": found.step_seconds,
-            "exposed_seconds": sum(seconds[part] for part in SENT),
+            "exposed_seconds": exposed(found),
             "memory_bytes": found.memory_bytes,
             "memory_added_bytes": found.memory_bytes - self.psgd.prediction.memory_bytes,
             "policy": policy_words(self.plan.policy),

@@ -271,6 +271,16 @@ def sized(parameters: float) -> Model:
     return Model(int(layers[best]), int(hidden[best]), int(heads[best]), 2048, 50257)
 
 
+def planning_words(settings: Sequence[str]) -> list[str]:
+    """Those that describe a model and its policy, and neither a method nor its collective.
+
+    >>> planning_words(["model=llama2-7b", "method=diloco", "collective=ring", "tensor=8"])
+    ['model=llama2-7b', 'tensor=8']
+    """
+    keys = {*OTHERS, *SHAPE, *POLICY} - {"method", "collective"}
+    return [setting for setting in settings if setting.partition("=")[0] in keys]
+
+
 def is_method_word(setting: str) -> bool:
     """Whether a word describes what the worker axis does.
 
