@@ -113,7 +113,11 @@ class Cluster:
 
     def save(self, path: str | Path) -> None:
         """Write a YAML file that `load` reads, in SI units; a measured profile is kept so."""
-        content = {
+        Path(path).write_text(yaml.safe_dump(self.description(), sort_keys=False))
+
+    def description(self) -> dict[str, Any]:
+        """What a YAML file says of it, in SI units."""
+        return {
             "name": self.name,
             "gpus": self.gpus,
             "per_node": self.per_node,
@@ -123,7 +127,6 @@ class Cluster:
             "inter": asdict(self.inter),
             "network": self.network.description(),
         }
-        Path(path).write_text(yaml.safe_dump(content, sort_keys=False))
 
     def with_gpus(self, gpus: int) -> Cluster:
         """The same hardware, more or fewer nodes of it."""

@@ -41,6 +41,18 @@ def coding_seconds(gpu: GPU, coding: Coding, coordinates: Any, messages: Any = 1
     return WIDTH * coordinates * (1 / measured.encode + messages / measured.decode)
 
 
+def source(gpu: GPU, codec: str) -> str:
+    """Where the seconds of a codec are from: measured, estimated, or, of messages that no compressor makes, assumed.
+
+    >>> from commeff.cluster import Cluster
+    >>> [source(Cluster.named("ethernet_1g").gpu, codec) for codec in ("TopK", "Fp8", "")]
+    ['measured', 'estimated', 'assumed']
+    """
+    if codec in gpu.codecs:
+        return "measured"
+    return "estimated" if codec else "assumed"
+
+
 def coded(gpu: GPU, operation: Operation, workers: int) -> float:
     """`coding_seconds` of an operation among so many workers; 0 where nothing is compressed."""
     coding = operation.coding

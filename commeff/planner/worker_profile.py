@@ -151,6 +151,11 @@ class WorkerProfile:
         return self._two if self._two.refusal is None else self.like
 
     @cached_property
+    def codecs(self) -> list[str]:
+        """What makes its messages, as `Coding` names it; nothing where whole vectors are sent."""
+        return [*dict.fromkeys(sent.coding.codec for sent in self._probed(0).pattern.sent if sent.coding)]
+
+    @cached_property
     def hides(self) -> bool:
         """Whether gradients can leave block by block while others are computed."""
         layout = _probe(self.model, 0)

@@ -84,6 +84,9 @@ def gain(
     typer.echo(f"{heading(question)};\nhours are modelled, to psgd's loss after {tokens_of(question):.3g} tokens\n")
     shown = table_rows(rows)
     table([*shown[0]], [[*row.values()] for row in shown], texts=(0, 6, 7))
+    coded = [f"{each.name} {each.coding}" for each in rows if each.coding]
+    if coded:
+        typer.echo(f"encoding and decoding: {'; '.join(coded)}")
     typer.echo("steps, by their sources:")
     for each in rows[1:]:
         typer.echo(f"  {each.name}: {each.silence or each.of.why}")

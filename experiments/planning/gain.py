@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from commeff.cluster.codecs import source
 from commeff.experiments.planning.drop_in import changed_lines
 from commeff.experiments.planning.evidence import Evidence, evidence
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
@@ -38,6 +39,7 @@ class Gain:
     psgd : psgd's.
     psgd_hours : to the loss, of psgd.
     silence : why nothing is known of its steps here, or why there is no policy; "" where something is known.
+    coding : how the seconds of encoding and decoding are known, measured, estimated or assumed; "" where there are none.
     """
 
     of: Evidence
@@ -45,6 +47,7 @@ class Gain:
     psgd: Plan
     psgd_hours: float
     silence: str
+    coding: str = ""
 
     @property
     def name(self) -> str:
@@ -108,6 +111,7 @@ class Gain:
             "memory_bytes": found.memory_bytes,
             "memory_added_bytes": found.memory_bytes - self.psgd.prediction.memory_bytes,
             "policy": policy_words(self.plan.policy),
+            "coding": self.coding,
             "changes": "\n".join(self.changes),
             "sources": self.of.why,
             "why": self.silence,
@@ -152,9 +156,18 @@ def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
             silence = each.silence(model.parameters, each.batch * batch * model.sequence)
         except ValueError as error:
             silence = " ".join(str(error).split())
-        found.append(Gain(each, plan, psgd, hours, silence))
+        found.append(Gain(each, plan, psgd, hours, silence, _coding(question, each.way, plan)))
     found.sort(key=lambda gain: (gain.hours or (math.inf,))[-1])
     return [Gain(rows[0], psgd, psgd, hours, ""), *found]
+
+
+def _coding(question: Question, way: WorkerMethod, plan: Plan | None) -> str:
+    if plan is None or plan.policy.workers == 1:
+        return ""
+    from commeff.planner.worker_profile import WorkerProfile  # with torch
+
+    codecs = WorkerProfile.of(way, question.model, plan.policy.precision, plan.policy.workers).codecs
+    return ", ".join(dict.fromkeys(source(question.cluster.gpu, codec) for codec in codecs))
 
 
 def tokens_of(question: Question) -> float:

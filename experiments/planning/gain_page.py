@@ -25,6 +25,7 @@ TEXT = """# What each method would gain over psgd
 {question}. Seconds and break-evens are modelled; nothing was measured here. Hours are to psgd's loss after
 {tokens:.3g} tokens. "exposed" is communication that computing does not hide, "memory" what the fullest GPU holds beside
 psgd's, "wins up to" the steps in units of psgd's, or tokens where the batch differs, "lines" what changes in a script.
+Coding is encoding and decoding: bytes moved over half of the memory's bandwidth where nobody has measured the GPU.
 
 {table}
 
@@ -58,7 +59,10 @@ def save(rows: Sequence[Gain], out: Path, words: dict[str, object]) -> list[Path
     others = [each for each in rows[1:] if each.plan]
     lists = {
         "sources": [f"- {each.name}: {each.silence or each.of.why}" for each in rows[1:]],
-        "policies": [f"- {each.name}: `{each.row()['policy']}`" for each in (rows[0], *others)],
+        "policies": [
+            f"- {each.name}: `{each.row()['policy']}`" + (f", coding {each.coding}" if each.coding else "")
+            for each in (rows[0], *others)
+        ],
         "changes": [line for each in others if each.changes for line in _diff(each)],
     }
     text = {name: "\n".join(lines) for name, lines in lists.items()}

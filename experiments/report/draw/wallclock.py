@@ -81,7 +81,7 @@ def assumptions(clocks: Sequence[Wallclock]) -> str:
     )
     return (
         f"Assumed: {each}; communication takes what its profile costs on the described links, less what computing "
-        f"hides; compressing takes no time; all workers are equally fast, one a GPU.{latency}"
+        f"hides; compressing takes what was measured or is estimated; all workers are equally fast, one a GPU.{latency}"
     )
 
 

@@ -20,7 +20,8 @@ from commeff.experiments.cli.gain import gain as command
 from commeff.experiments.planning.drop_in import expression
 from commeff.experiments.planning.evidence import Evidence, evidence
 from commeff.experiments.planning.gain import Gain, conclusion, gains
-from commeff.experiments.planning.question import MethodWords, models, named, read_question, sized
+from commeff.experiments.planning.question import MethodWords, method_words, models, named, read_question, sized
+from commeff.experiments.planning.scale.page import model_study
 from commeff.experiments.studies.planner.study import measured_steps
 from commeff.planner import predict
 
@@ -52,6 +53,40 @@ def test_every_row_is_what_plan_says_of_its_policy(small: list[Gain]) -> None:
         )
         most = each.of.way.most_workers
         assert most is None or each.plan.policy.workers <= most
+
+
+def test_every_row_is_what_scale_says_of_its_policy(small: list[Gain]) -> None:
+    """Of those whose worker is a GPU or a node."""
+    compared = []
+    for each in small:
+        policy, inside = each.plan.policy, {1: "gpu", 8: "node"}
+        each_worker = policy.gpus // policy.workers if policy.workers > 1 else 8
+        if each.of.batch > 1 or each_worker not in inside or 8 % (policy.tensor * policy.pipeline):
+            continue
+        chosen = ("data", "workers", "method", "compressor", "topology")
+        words = [word for word in each.row()["policy"].split() if word.partition("=")[0].split(".")[0] not in chosen]
+        study = model_study(
+            [*SMALL[:-2], *words, *method_words(each.of.way)],
+            cluster="a100_10g",
+            workers=16 // each_worker,
+            worker=inside[each_worker],
+            global_batch=64,
+        )
+        (shown,) = (p for p in study.points if p.scaling == "strong" and p.gpus == 16)
+        row = each.row()
+        assert (shown.step, shown.step - shown.compute) == pytest.approx(
+            (row["step_seconds"], row["exposed_seconds"]), rel=1e-12
+        )
+        compared.append(each.name)
+    assert len(compared) >= 3
+    assert "psgd" in compared
+
+
+def test_what_is_coded_says_how_its_seconds_are_known(small: list[Gain]) -> None:
+    known = {each.name: each.coding for each in small}
+    assert known["mem_sgd, top_k, ratio 0.01"] == known["compressed_sgd, qsgd, levels 7"] == "estimated"
+    assert known["power_sgd, rank 32"] == "assumed"
+    assert known["psgd"] == known["diloco, period 50"] == known["dsgd, one_peer_exponential"] == ""
 
 
 def test_at_its_break_even_a_method_needs_the_time_of_psgd(small: list[Gain]) -> None:
