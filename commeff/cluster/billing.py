@@ -9,6 +9,7 @@ from typing import Protocol
 from commeff import require
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
+from commeff.cluster.codecs import coded
 from commeff.cluster.collectives import Bytes
 from commeff.cluster.groups import Groups, Numbers
 from commeff.communicator.ledger import Entry
@@ -128,6 +129,7 @@ class Billing:
         members: tuple[int, ...] | None = None,
     ) -> None:
         self._cluster, self._collective, self._shards = cluster, collective, shards
+        self._workers = workers
         self._groups = Groups.first(cluster, workers) if members is None else Groups.of(cluster, members)
         self._prices: dict[tuple[object, ...], tuple[float, MixingMatrix | None]] = {}
         collectives.all_reduce(self._groups, 0.0, collective)
@@ -140,6 +142,10 @@ class Billing:
         if key not in self._prices:
             self._prices[key] = self._price(operation), matrix
         return self._prices[key][0]
+
+    def coding(self, operation: Operation) -> float:
+        """Encoding its message and decoding what is heard, while nothing else is computed."""
+        return coded(self._cluster.gpu, operation, self._workers)
 
     def _price(self, operation: Operation) -> float:
         kind, rounds = operation.kind, operation.rounds

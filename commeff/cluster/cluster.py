@@ -4,7 +4,9 @@ ones and a user's own. Pure data; `collectives` says what it costs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +76,11 @@ class Cluster:
     def named(cls, name: str, gpus: int | None = None) -> Cluster:
         """One of the shipped descriptions (`commeff.cluster.names()`), with as many GPUs as wanted.
 
-        >>> Cluster.named("a100_selen")
+        >>> Cluster.named("a100_selen")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        ValueError: there is no cluster 'a100_selen'; did you mean a100_selene? There are a100_4nic a100_selene
-        ethernet_100g ethernet_100m ethernet_10g ethernet_1g h100_400g h200_400g v100_25g, and files of your own
+        ValueError: there is no cluster 'a100_selen'; did you mean a100_selene? There are a100_100g a100_10g ...
         """
-        if name not in names():
-            near = did_you_mean(name, names()) or "."
-            raise ValueError(f"there is no cluster {name!r}{near} There are {' '.join(names())}, and files of your own")
-        return cls.parse(read(SHIPPED / f"{name}.yaml"), name, gpus)
+        return cls.parse(shipped(name), name, gpus)
 
     @classmethod
     def load(cls, path: str | Path, gpus: int | None = None) -> Cluster:
@@ -96,8 +94,8 @@ class Cluster:
     @classmethod
     def parse(cls, content: Any, name: str, gpus: int | None = None) -> Cluster:
         """A cluster from what a YAML file holds; its name is `name` unless the file gives one."""
-        allowed = ("name", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
-        keys = section("the description", content, allowed, ("gpu", "inter"))
+        allowed = ("name", "like", "gpus", "per_node", "nics", "gpu", "intra", "inter", "network")
+        keys = section("the description", _completed(content), allowed, ("gpu", "inter"))
         inter = read_link("inter", keys["inter"])
         per_node = keys.get("per_node", 1)
         if "intra" not in keys and type(per_node) is int and per_node > 1:
@@ -115,7 +113,11 @@ class Cluster:
 
     def save(self, path: str | Path) -> None:
         """Write a YAML file that `load` reads, in SI units; a measured profile is kept so."""
-        content = {
+        Path(path).write_text(yaml.safe_dump(self.description(), sort_keys=False))
+
+    def description(self) -> dict[str, Any]:
+        """What a YAML file says of it, in SI units."""
+        return {
             "name": self.name,
             "gpus": self.gpus,
             "per_node": self.per_node,
@@ -125,7 +127,6 @@ class Cluster:
             "inter": asdict(self.inter),
             "network": self.network.description(),
         }
-        Path(path).write_text(yaml.safe_dump(content, sort_keys=False))
 
     def with_gpus(self, gpus: int) -> Cluster:
         """The same hardware, more or fewer nodes of it."""
@@ -176,12 +177,41 @@ class Cluster:
 
 
 def names() -> list[str]:
-    """The clusters that ship.
+    """The clusters that ship: a file each, and nodes behind one NIC by a rule (one_nic.yaml).
 
-    >>> "a100_selene" in names()
+    >>> {"a100_selene", "rtx4090_25g"} < {*names()}
     True
     """
-    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    return sorted([*(path.stem for path in SHIPPED.glob("*.yaml")), *_one_nic()])
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """What the YAML file of a shipped cluster holds.
+
+    >>> shipped("h100_10g")["inter"]["bandwidth"]
+    '10 Gb/s'
+    """
+    if name not in names():
+        near = did_you_mean(name, names()) or "."
+        raise ValueError(f"there is no cluster {name!r}{near} There are {' '.join(names())}, and files of your own")
+    return dict(_completed(_one_nic().get(name) or read(SHIPPED / f"{name}.yaml")))
+
+
+def _completed(content: Any) -> Any:
+    """With what is as in the shipped cluster that it is `like`."""
+    if not isinstance(content, Mapping) or "like" not in content:
+        return content
+    return {**shipped(str(content["like"])), **{key: content[key] for key in content if key != "like"}}
+
+
+@cache
+def _one_nic() -> dict[str, dict[str, Any]]:
+    rule = read(SHIPPED.with_name("one_nic.yaml"))
+    return {
+        f"{node}_{nic}": {**content, "nics": 1, "inter": link, "network": {"kind": "crossbar"}}
+        for node, content in rule["nodes"].items()
+        for nic, link in rule["nics"].items()
+    }
 
 
 def read(path: Path) -> Any:

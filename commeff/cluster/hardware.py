@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from commeff import require
 from commeff.require import did_you_mean
@@ -69,6 +73,22 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Codec:
+    """How fast a compressor was measured to be on a vector of float32.
+
+    Parameters
+    ----------
+    encode, decode : bytes of the vector a second.
+    """
+
+    encode: float
+    decode: float
+
+    def __post_init__(self) -> None:
+        require.positive(encode=self.encode, decode=self.decode)
+
+
+@dataclass(frozen=True)
 class GPU:
     """What computes for one worker (a CPU too).
 
@@ -78,6 +98,7 @@ class GPU:
     memory_bytes, memory_bandwidth : bytes, bytes/s.
     peak_flops : dense FLOP/s by precision, some of fp32 tf32 bf16 fp16 fp8.
     hour_cost : US dollars for one hour of one GPU, or None if not known.
+    codecs : measured compressors by the names of their classes; others are estimated, see `codecs.coding_seconds`.
     """
 
     name: str
@@ -85,6 +106,7 @@ class GPU:
     memory_bandwidth: float
     peak_flops: Mapping[str, float] = field(hash=False)
     hour_cost: float | None = None
+    codecs: Mapping[str, Codec] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         require.positive(**{f"memory of {self.name}": self.memory_bytes})
@@ -107,6 +129,7 @@ class GPU:
             "memory_bandwidth": self.memory_bandwidth,
             "peak": dict(self.peak_flops),
             "hour_cost": self.hour_cost,
+            **({"codecs": {name: asdict(codec) for name, codec in self.codecs.items()}} if self.codecs else {}),
         }
 
 
@@ -122,10 +145,29 @@ def read_link(where: str, content: Any) -> Link:
         raise ValueError(f"{where}: {error}") from None
 
 
+@cache
+def gpus() -> dict[str, Any]:
+    """The GPUs and CPUs that a description may name, as a YAML file says them.
+
+    >>> gpus()["a100_80g"]["memory"]
+    '80 GiB'
+    """
+    return dict(yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text()))
+
+
 def read_gpu(where: str, content: Any) -> GPU:
-    """A GPU: name, memory, memory_bandwidth, peak by precision, hour_cost."""
+    """A GPU: the name of a shipped one, or name, memory, memory_bandwidth, peak by precision, hour_cost, codecs.
+
+    >>> read_gpu("gpu", "h100")
+    Traceback (most recent call last):
+    ValueError: gpu must be one of a100_80g, cpu, h100_80g, h200_141g, l40s, rtx4090, v100_32g, got 'h100'; did you mean
+    h100_80g?
+    """
+    if isinstance(content, str):
+        require.one_of(sorted(gpus()), **{where: content})
+        content = gpus()[content]
     required = ("name", "memory", "memory_bandwidth", "peak")
-    keys = section(where, content, (*required, "hour_cost"), required)
+    keys = section(where, content, (*required, "hour_cost", "codecs"), required)
     if not isinstance(keys["peak"], Mapping):
         raise ValueError(f"{where}: peak is {keys['peak']!r}; give FLOP/s by precision, such as {{bf16: 312 TFLOP/s}}")
     cost = keys.get("hour_cost")
@@ -137,7 +179,21 @@ def read_gpu(where: str, content: Any) -> GPU:
         memory_bandwidth=quantity(f"{where}: memory_bandwidth", keys["memory_bandwidth"], "bytes/s"),
         peak_flops={p: quantity(f"{where}: peak {p}", v, "FLOP/s") for p, v in keys["peak"].items()},
         hour_cost=cost,
+        codecs={name: _read_codec(f"{where}: codecs: {name}", each) for name, each in _table(where, keys).items()},
     )
+
+
+def _table(where: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = keys.get("codecs") or {}
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{where}: codecs is {table!r}; give {{encode: 2 GB/s, decode: 9 GB/s}} by compressor")
+    return table
+
+
+def _read_codec(where: str, content: Any) -> Codec:
+    parts = ("encode", "decode")
+    keys = section(where, content, parts, parts)
+    return Codec(*(quantity(f"{where}: {part}", keys[part], "bytes/s") for part in parts))
 
 
 def section(where: str, content: Any, known: tuple[str, ...], required: tuple[str, ...]) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from commeff.cluster.progress import Progress, Times, readiness
 from commeff.profiling import Attended, Operation
 
 BACKWARD = 2 / 3  # of computing: backward multiplies twice as much as forward
+CODING = "coding"  # the kind of encoding and decoding, which nothing hides: a worker that does them computes
 ROUNDING = 1e-9  # of a period's seconds
 
 
@@ -30,8 +31,9 @@ class Modelled:
 
     Attributes
     ----------
-    sent : (steps,) what sending takes, hidden or not, by kind of operation.
-    idle : (steps,) the mean over workers of how long they stand still while something of a kind travels.
+    sent : (steps,) what sending takes, hidden or not, by kind of operation; what encoding and decoding take.
+    idle : (steps,) the mean over workers of how long they stand still while something of a kind travels, or encode
+        and decode.
     computing : (steps, n) what computing takes.
     finish : (steps, n) when a worker ends a step, all having started at 0.
     """
@@ -68,12 +70,17 @@ class Modelled:
     @property
     def communication(self) -> Times:
         """(steps,) what sending takes, hidden or not."""
-        return np.asarray(sum(self.sent.values(), np.zeros(len(self.finish))))
+        return np.asarray(sum((s for kind, s in self.sent.items() if kind != CODING), np.zeros(len(self.finish))))
+
+    @property
+    def coding(self) -> Times:
+        """(steps,) what encoding and decoding take."""
+        return np.asarray(self.sent.get(CODING, np.zeros(len(self.finish))))
 
     @property
     def exposed(self) -> Times:
         """(steps,) mean over workers of the time of a step in which they do not compute: communication that nothing
-        hides, and waiting for others.
+        hides, encoding and decoding, and waiting for others.
         """
         lasted = np.diff(self.finish, axis=0, prepend=0.0)
         return np.asarray((lasted - self.computing).mean(axis=1))
@@ -81,7 +88,7 @@ class Modelled:
     @property
     def hidden(self) -> Times:
         """(steps,) communication that computing hides."""
-        return np.maximum(0.0, self.communication - self.exposed)
+        return np.maximum(0.0, self.communication + self.coding - self.exposed)
 
     @property
     def exposed_by_kind(self) -> dict[str, float]:
@@ -130,8 +137,8 @@ def modelled(
     >>> round(float(run.communication[0]), 5), round(run.total, 4), round(float(run.exposed.sum()), 4)
     (0.01315, 1.1315, 0.1315)
     """
-    price = Billing(cluster, schedule.workers, collective, shards).seconds
-    return play(schedule, price, steps=steps, compute=compute, backward=backward, overlap=overlap)
+    bill = Billing(cluster, schedule.workers, collective, shards)
+    return play(schedule, bill.seconds, bill.coding, steps=steps, compute=compute, backward=backward, overlap=overlap)
 
 
 def modelled_present(
@@ -162,19 +169,20 @@ def modelled_present(
         return billing(members).seconds(operation._replace(payload_bytes=payload, wire_bytes=wire))
 
     computing = [[compute if sent.there[sent.played(step)] else 0.0] for step in range(steps)]
-    return play(sent, price, steps=steps, compute=np.reshape(computing, (steps, 1)))
+    return play(sent, price, all_workers.coding, steps=steps, compute=np.reshape(computing, (steps, 1)))
 
 
 def play(
     schedule: Schedule,
     price: Callable[[Operation], float],
+    coding: Callable[[Operation], float] = lambda operation: 0.0,
     *,
     steps: int,
     compute: ArrayLike = 0.0,
     backward: float = BACKWARD,
     overlap: float | None = None,
 ) -> Modelled:
-    """`modelled` where `price` says how many seconds an operation takes.
+    """`modelled` where `price` says how many seconds an operation takes, and `coding` how many to encode and decode.
 
     Of workers that always compute alike and a schedule that repeats, a period that begins and ends alike stands for all
     to come.
@@ -202,7 +210,10 @@ def play(
     for step in range(steps):
         operations = [each for each in schedule.operations(step) if each.rounds]
         priced = [(share, each, price(each)) for share, each in readiness(operations, backward, overlap)]
-        finish[step] = progress.step(step, durations[step], priced)
+        codec = sum(coding(each) for each in operations)
+        finish[step] = progress.step(step, durations[step] + codec, priced)
+        if codec:
+            sent[CODING][step] = idle[CODING][step] = codec
         for _, each, duration in priced:
             sent[each.kind][step] += duration
         for kind, duration in progress.exposed.items():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff import require
 from commeff.cluster import Cluster
 from commeff.cluster.groups import Groups
 from commeff.planner.constants import MEASURED, Constants
@@ -51,6 +52,7 @@ class WorkerMethod:
     collective : of a `Communicator`: how averages travel.
     steps : steps to the same loss, in units of those of `psgd`, or a function from the number of workers to them: what
         a search weighs seconds with.
+    most_workers : of the policies that a search looks at, where `steps` is known up to so many; None: any.
 
     Examples
     --------
@@ -65,6 +67,7 @@ class WorkerMethod:
     method: str | StrategyFactory = PLAIN
     collective: str = "auto"
     steps: float | Callable[[int], float] = 1.0
+    most_workers: int | None = None
 
     def __post_init__(self) -> None:
         if not self.is_plain and not callable(self.method):
@@ -74,6 +77,8 @@ class WorkerMethod:
             )
         if not callable(self.steps) and not 0 < self.steps < float("inf"):
             raise ValueError(f"steps must be a number above 0, got {self.steps!r} for method={self.name}")
+        if self.most_workers is not None:
+            require.at_least(2, most_workers=self.most_workers)
 
     @property
     def name(self) -> str:
@@ -87,7 +92,7 @@ class WorkerMethod:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a `Policy`: all but the steps."""
+        """Those of a `Policy`: all but what a search needs."""
         return {"method": self.method, "collective": self.collective}
 
     def steps_of(self, workers: int) -> float:

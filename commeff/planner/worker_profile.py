@@ -33,12 +33,13 @@ from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
 from commeff.planner.policies import STATES, WorkerMethod
 from commeff.profiling import Operation, Profile, profile
+from commeff.profiling.coding import Coding
 from commeff.topologies import MixingMatrix
 from commeff.transforms import bucketed
 
 PROBES = ((ModelPart(1, 1, 0), 1), (ModelPart(1, 2, 1), 6), (ModelPart(1, 3, 1), 3))  # and the rest of d by 8
 LAYERS = (1, 2, 3)  # with which a part is played where shapes matter
-CLOSE = 1e-4  # relative: bytes beside the numbers, such as a push-sum weight
+DIGITS = 3  # of a share: what lies beside the numbers, such as a push-sum weight, is none
 
 
 class Sent(NamedTuple):
@@ -49,7 +50,8 @@ class Sent(NamedTuple):
     kind, rounds, matrix : as of an `Operation`.
     slot : "gradients" or "parameters".
     windows : in how many steps all computing can hide it.
-    shards : as of an `Operation`.
+    shards, coding : as of an `Operation`.
+    share : coordinates of a message, in units of those of the whole vector.
     """
 
     kind: str
@@ -58,6 +60,8 @@ class Sent(NamedTuple):
     slot: str
     windows: int
     shards: int
+    coding: Coding | None
+    share: float
 
 
 class Pattern(NamedTuple):
@@ -68,14 +72,12 @@ class Pattern(NamedTuple):
     sent : in a period.
     period : in steps.
     talking, mixing : shares of the steps in which anything is sent, and in which parameters are.
-    encoding : share of the steps in which something is compressed.
     """
 
     sent: tuple[Sent, ...]
     period: int
     talking: float
     mixing: float
-    encoding: float
 
 
 class Sheet(NamedTuple):
@@ -117,8 +119,8 @@ class WorkerProfile:
 
     @classmethod
     def of(cls, method: WorkerMethod, model: Model, precision: str, workers: int) -> WorkerProfile:
-        """How many steps a search weighs it with makes no difference here."""
-        return _remembered(replace(method, steps=1.0), model, precision, int(workers))
+        """What a search makes of it makes no difference here."""
+        return _remembered(replace(method, steps=1.0, most_workers=None), model, precision, int(workers))
 
     @cached_property
     def refusal(self) -> str | None:
@@ -147,6 +149,11 @@ class WorkerProfile:
     def _few(self) -> WorkerProfile:
         """Among two, if there is such a method: how a message follows from shapes is the same among many."""
         return self._two if self._two.refusal is None else self.like
+
+    @cached_property
+    def codecs(self) -> list[str]:
+        """What makes its messages, as `Coding` names it; nothing where whole vectors are sent."""
+        return [*dict.fromkeys(sent.coding.codec for sent in self._probed(0).pattern.sent if sent.coding)]
 
     @cached_property
     def hides(self) -> bool:
@@ -247,22 +254,24 @@ def _play(of: WorkerProfile, layout: Layout) -> Sheet:
         short = _period(of._profile(layout, half))
         sent = [b if widths[a.slot] == 2 else a for a, b in zip(sent, short, strict=True)]
     entries = tuple(
-        Sent(op.kind, op.rounds, op.matrix, op.slot, int(op.early) + op.waited - op.step, op.shards) for op in sent
+        Sent(
+            op.kind,
+            op.rounds,
+            op.matrix,
+            op.slot,
+            int(op.early) + op.waited - op.step,
+            op.shards,
+            op.coding,
+            round(op.coordinates / layout.d, DIGITS) if op.coding else 0.0,
+        )
+        for op in sent
     )
     share = {step: {op.slot for op in sent if op.step == step} for step in {op.step for op in sent}}
-    compressed = {slot for slot, width in widths.items() if _compressed(sent, slot, width * layout.d)}
     pattern = Pattern(
         entries,
         wide.period,
         talking=len(share) / wide.period,
         mixing=sum("parameters" in slots for slots in share.values()) / wide.period,
-        encoding=sum(bool(slots & compressed) for slots in share.values()) / wide.period,
     )
     memory = sum(wide.memory_bytes.values()) - wide.host_bytes + wide.server_bytes
     return Sheet(pattern, (*map(message_bytes, sent), float(memory)))
-
-
-def _compressed(sent: Sequence[Operation], slot: str, dense: float) -> bool:
-    """Whether the messages of a slot are other than whole vectors, or the blocks of whole vectors."""
-    total = sum(operation.payload_bytes for operation in sent if operation.slot == slot) / dense
-    return total < 1 - CLOSE or abs(total - round(total)) > CLOSE * total

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.billing import collective_seconds
+from commeff.cluster.codecs import coding_seconds
 from commeff.cluster.groups import Groups
 from commeff.cluster.simulation import Routes, routes
 from commeff.planner.model import Model
@@ -21,7 +22,6 @@ from commeff.planner.traffic import Waiting, WorkerTraffic
 from commeff.planner.worker_profile import Pattern, Sent, WorkerProfile
 from commeff.topologies import MixingMatrix
 
-ENCODING = 16  # bytes of memory traffic for each number compressed and added up again, beside what is remembered
 MOST_MESSAGES = 1 << 20  # whose links are looked at one by one; beyond, gossip is priced by its degree
 
 
@@ -80,8 +80,8 @@ def worker_traffic(
 
     The ranks of a worker share every message, as they have its gradients scattered among them already: each sends a
     `shard`-th to the same rank of other workers. Parameters that ZeRO does not gather anyway are gathered in the worker
-    after each step that mixed any. Compressing is memory traffic of `ENCODING` bytes a number, and what a method
-    remembers is read and written in each step that sends.
+    after each step that mixed any. Each rank encodes its share and decodes those that it hears (`codecs`), and what a
+    method remembers is read and written in each step that sends.
 
     Parameters
     ----------
@@ -106,13 +106,14 @@ def worker_traffic(
                 behind[i] += often * seconds
             else:
                 exposed[i] += often * seconds
+            if sent.coding is not None:
+                own = sent.share * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
+                messages = sent.coding.messages(sent.kind, workers[i], sent.matrix)
+                exposed[i] += often * coding_seconds(cluster.gpu, sent.coding, own, messages)
         if pattern.mixing:
             inside = Groups.strided(cluster, shard[i], tensor[i])
             gathered = collectives.all_gather(inside, weight_bytes[i] / shard[i])
             exposed[i] += pattern.mixing * np.where(zero[i] == 0, gathered, 0.0)
-        if pattern.encoding:
-            moved = pattern.encoding * ENCODING * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
-            exposed[i] += moved / setting.memory_rate
         memory[i] = group.bytes[-1]
         remembering[i] = 2 * pattern.talking * group.bytes[-1]
     return WorkerTraffic(behind, exposed, waiting, remembering, memory)

@@ -15,10 +15,13 @@ from torch import Tensor
 from commeff.compressors import Layout
 from commeff.core import Strategy, overlap
 from commeff.optimizers.curvature import Flat
+from commeff.profiling.coding import ASSUMED, Coding, codings
 from commeff.profiling.live import depends_on_data, host_bytes, measure_memory, most, preserved
 from commeff.profiling.rehearsal import Operation, Rehearsal
 
 LONGEST = 2048  # steps of a cycle that are played; what repeats later, or never, is sampled
+SLOTS = ("gradients", "parameters")
+BESIDE = 64  # bytes of a message beside the numbers, such as a push-sum weight
 SERVER = ("to_server", "from_server")
 NEVER = sys.maxsize
 SAMPLED = 64  # steps of something that never repeats, or more, of whole beats
@@ -156,6 +159,7 @@ class _Play:
     ) -> None:
         self.strategy, self.layout, self.workers = strategy, layout, workers
         self.seed, self.collective, self.dtype = seed, collective, dtype
+        self._known = [*codings(strategy)]
 
     def result(self, device: str) -> Profile:
         """Play the last process, and, if the server's row is in use, the one that hosts it."""
@@ -167,7 +171,7 @@ class _Play:
             self._cycle = None
             self._begin(device, rank=self.workers - 1)
             stretches = list(self._stretches())
-        steps, notes = self._steps(stretches), list[str]()
+        steps, notes = self._coded(self._steps(stretches), stretches[-1]), list[str]()
         memory, data = self._held, depends_on_data(self.strategy)
         host, inside = host_bytes(self.strategy, memory), self._inside
         if clocked:
@@ -193,7 +197,7 @@ class _Play:
         return Profile(*sent, memory, max(0, server), not notes, "; ".join(notes), host, inside)
 
     def _begin(self, device: str, rank: int) -> None:
-        self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective)
+        self._communicator = Rehearsal(self.workers, rank, self.seed, self.collective, self._known)
         self._communicator.context.losses = torch.ones(1)
         self._x, self._gradient = (self._rows(device) for _ in range(2))
         self._bounds: dict[int, tuple[int, int]] = {}  # of each step's operations among all
@@ -214,6 +218,21 @@ class _Play:
         for i, operation in enumerate(posted):  # by its own clock: a delayed transform goes on with an earlier step
             sent.get(operation.step, []).append(i)
         return {step: self._together(operations) for step, operations in sent.items()}
+
+    def _coded(self, steps: dict[int, tuple[Operation, ...]], last: Stretch) -> dict[int, tuple[Operation, ...]]:
+        """With what is assumed of coding where a slot sends other than whole vectors, and no compressor makes them."""
+        typical = [each for k in range(last.repeats, last.repeats + last.period) for each in steps[k]]
+        for slot in SLOTS:
+            sent = [each for each in typical if each.slot == slot]
+            total, vector = sum(each.payload_bytes for each in sent), self.dtype.itemsize * self.layout.d
+            if not sent or any(each.coding for each in sent) or total % vector <= BESIDE * len(sent):
+                continue
+            for step, operations in steps.items():
+                first = next((i for i, each in enumerate(operations) if each.slot == slot), None)
+                if first is not None:
+                    changed = operations[first]._replace(coding=Coding("", ASSUMED), coordinates=self.layout.d)
+                    steps[step] = (*operations[:first], changed, *operations[first + 1 :])
+        return steps
 
     def _together(self, indices: Sequence[int]) -> tuple[Operation, ...]:
         """Operations of one step; those with a server know how many workers share its row."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from commeff.communicator.mixing import InPlace, MixPlan
 from commeff.communicator.wire.transport import Arrived, Transport
 from commeff.compressors import Message
 from commeff.core import Stateful
+from commeff.profiling.coding import Coding, matching
 from commeff.topologies import MixingMatrix, Topology
 from commeff.topologies.failures import Sums
 
@@ -33,6 +34,7 @@ class Operation(NamedTuple):
     early : whether it leaves before the gradient is computed, so that the whole computation can hide it.
     bucketed : whether it leaves block by block while gradients are still computed.
     waited : the step in which the result is waited for.
+    coding : of its messages, where a compressor makes them, and the coordinates of one.
     posted : the step in which it leaves, where that is a later one than its own: a round that begins with the result of
         another one, which arrived meanwhile.
     shards : of how many workers the server's row is a part, whose operations go at once; 1 where one has all of it.
@@ -52,6 +54,8 @@ class Operation(NamedTuple):
     waited: int = 0
     shards: int = 1
     posted: int = 0
+    coding: Coding | None = None
+    coordinates: int = 0
 
     def moved(self, steps: int) -> Operation:
         """The same operation so many steps later."""
@@ -110,10 +114,19 @@ class Rehearsal(Communicator):
     workers : n.
     rank : which of the n processes is played.
     seed, collective : as of a `Communicator`.
+    known : the compressors of the strategy, see `coding.codings`.
     """
 
-    def __init__(self, workers: int, rank: int, seed: int = 0, collective: str = "auto") -> None:
+    def __init__(
+        self,
+        workers: int,
+        rank: int,
+        seed: int = 0,
+        collective: str = "auto",
+        known: Sequence[tuple[type[Message], Coding]] = (),
+    ) -> None:
         super().__init__(workers, seed, collective=collective, transport=Blank(workers, rank))
+        self._known = known
 
     @property
     def wire(self) -> Blank:
@@ -147,6 +160,8 @@ class Rehearsal(Communicator):
                 bucketed=wired.bucketed,
                 waited=-1,
                 posted=wired.now,
+                coding=matching(self._known, message),
+                coordinates=message.d,
             )
         )
         return message

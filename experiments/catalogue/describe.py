@@ -28,8 +28,13 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     """One line on each choice of a group; a method's line ends with the parts that it takes."""
     if group == "model":
         raise ValueError("models belong to the tasks; `commeff show task=cifar10` says which that task has")
+    if group == "cluster":
+        from commeff.experiments.catalogue.clusters import lines
+
+        return lines()
     if group not in GROUPS:
-        raise ValueError(f"no group {group!r}{did_you_mean(group, GROUPS)}; choose from {', '.join(GROUPS)}")
+        known = (*GROUPS, "cluster")
+        raise ValueError(f"no group {group!r}{did_you_mean(group, known)}; choose from {', '.join(known)}")
     nodes = {name: node(group, name) for name in built_in(group)} | {
         p.name: p.node for p in plugins if p.group == group
     }

@@ -11,7 +11,7 @@ from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, ent
 
 def list_choices(
     group: Annotated[
-        str | None, typer.Argument(help="task, method, compressor, topology, optimizer or schedule.")
+        str | None, typer.Argument(help="task, method, compressor, topology, optimizer, schedule or cluster.")
     ] = None,
     long: Annotated[
         bool,
@@ -57,10 +57,17 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
     * `commeff show compressor=top_k` a part: its keys, equation, sizes and source
     * `commeff show topology=ring`
     * `commeff show task=cifar10`
+    * `commeff show cluster=h100_10g` a cluster that seconds are modelled on, or a YAML file of yours
 
     `???` stands for what has no default and has to be given.
     """
     with refusals():
+        clusters = [word.partition("=")[2] for word in settings or [] if word.startswith("cluster=")]
+        if clusters:
+            if len(settings or []) > 1:
+                raise ValueError("cluster= must stand alone, got other settings too: a run has none; show them apart")
+            show_cluster(clusters[0], as_json)
+            return
         from commeff.experiments.catalogue.describe import explain, shown
 
         config = shown(settings or [], adopted(plugin))
@@ -68,6 +75,19 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
         report(config, as_json)
     else:
         explain(config, settings or [])
+
+
+def show_cluster(name: str, as_json: bool) -> None:
+    """Every field of a cluster, as a file that can be given back, and what they come to."""
+    from commeff.experiments.catalogue.clusters import explained
+
+    fields, facts = explained(name)
+    if as_json:
+        report({**fields, **facts}, as_json)
+        return
+    import yaml
+
+    typer.echo(yaml.safe_dump(fields, sort_keys=False) + "\n".join(f"# {what}: {fact}" for what, fact in facts.items()))
 
 
 def system_information(as_json: Json = False) -> None:

@@ -35,10 +35,6 @@ def plan(
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Plans of the search to show.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of searches that draw at random.")] = 0,
-    every_way: Annotated[
-        bool,
-        typer.Option("--ways", help="Search gossip, local steps and compression too; their steps are an assumption."),
-    ] = False,
     sweep: Annotated[
         bool, typer.Option("--bandwidth-sweep", help="Which NIC makes gossip, local steps or compression pay.")
     ] = False,
@@ -64,7 +60,6 @@ def plan(
     * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 tensor=8 pipeline=16 tokens=300e9`
     * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 --search`
     * `commeff plan model=llama2-7b cluster=h100_400g gpus=64 --search --method evolution --budget 500`
-    * `commeff plan model=llama2-7b cluster=a100_4nic gpus=64 bandwidth="10 Gb/s" --search --ways`
     * `commeff plan layers=24 hidden=2048 heads=16 sequence=1024 vocab=51200 gpus=8 zero=1`
     * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
     * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
@@ -94,8 +89,8 @@ def plan(
     """
     with refusals():
         if run:
-            others = search, sweep, largest, zero_stages, every_way, timeline, figure, budget, method, top, seed
-            if others != (False,) * 5 + (None, None, None, "exhaustive", 10, 0):
+            others = search, sweep, largest, zero_stages, timeline, figure, budget, method, top, seed
+            if others != (False,) * 4 + (None, None, None, "exhaustive", 10, 0):
                 raise ValueError(
                     "--run must be given without options of other questions, got one of them: it counts what one run "
                     "sends and holds, and neither searches nor draws; leave out --run, or --search and the like"
@@ -103,9 +98,9 @@ def plan(
             show_run(list(settings or []), adopted(plugin), store, as_json)
             return
         _agree((search, sweep, largest, zero_stages), timeline, figure)
-        if not search and (method, budget, top, seed, every_way) != ("exhaustive", None, 10, 0, False):
+        if not search and (method, budget, top, seed) != ("exhaustive", None, 10, 0):
             raise ValueError(
-                "--method, --budget, --top, --seed and --ways must be left out without --search, got one of them: "
+                "--method, --budget, --top and --seed must be left out without --search, got one of them: "
                 "they say how to search; add --search"
             )
         from commeff.experiments.planning.question import read_question
@@ -118,7 +113,7 @@ def plan(
         if not (search or largest or zero_stages):
             question.one().check(question.model, question.cluster, question.global_batch)
         if search:
-            show_search(question, method, budget, top, seed, every_way, as_json)
+            show_search(question, method, budget, top, seed, as_json)
         elif largest:
             show_largest(question, figure, as_json)
         elif sweep:

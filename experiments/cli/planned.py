@@ -13,7 +13,7 @@ from commeff.experiments.cli.common import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
-    from commeff.experiments.planning.convergence import Assumption
+    from commeff.experiments.planning.evidence import Evidence
     from commeff.experiments.planning.question import Question
 
 GIB = 2**30
@@ -54,7 +54,7 @@ def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_jso
     table(("of those held", "bytes"), [[name, f"{count:,}"] for name, count in found.held.items()])
 
 
-def _leave(option: str, words: list[str]) -> None:
+def leave(option: str, words: list[str]) -> None:
     """Refuse keys that an option chooses."""
     if words:
         raise ValueError(
@@ -74,7 +74,7 @@ def show_step(question: Question, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    typer.echo(_heading(question))
+    typer.echo(heading(question))
     typer.echo(
         f"{report['policy']}\n\n"
         f"step      {report['step_seconds']:.4g} s (modelled), {report['tokens_per_second']:,.0f} tokens/s\n"
@@ -91,7 +91,8 @@ def show_step(question: Question, as_json: bool) -> None:
     table(("memory", "GiB", "share"), _shares(held, GIB, report["memory_bytes"]))
 
 
-def _heading(question: Question) -> str:
+def heading(question: Question) -> str:
+    """The model and where it is trained."""
     cluster = question.cluster
     return (
         f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
@@ -113,17 +114,14 @@ def _run(run_report: dict[str, Any]) -> str:
     )
 
 
-def show_search(
-    question: Question, method: str, budget: int | None, top: int, seed: int, every_way: bool, as_json: bool
-) -> None:
+def show_search(question: Question, method: str, budget: int | None, top: int, seed: int, as_json: bool) -> None:
     """The best policies found, the fastest first."""
     from commeff.experiments.planning.question import SEARCHED
 
-    _leave("--search", [key for key in question.policy if key not in SEARCHED])
+    leave("--search", [key for key in question.policy if key not in SEARCHED])
 
-    from commeff.experiments.planning.convergence import assumptions
     from commeff.experiments.planning.plan import describe, policy_words
-    from commeff.planner import WorkerMethod, search
+    from commeff.planner import search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
     plans = search(
@@ -134,33 +132,25 @@ def show_search(
         method,
         seed=seed,
         top=top,
-        ways=[each.way for each in assumptions(question.model)] if every_way else [WorkerMethod()],
         **fixed,
     )
     if as_json:
-        reports = [
-            {**describe(question, each.policy, each.prediction), "steps": each.steps, "cost": each.cost}
-            for each in plans
-        ]
+        reports = [describe(question, each.policy, each.prediction) for each in plans]
         typer.echo(json.dumps(reports, indent=2))
         return
-    typer.echo(f"{_heading(question)}; {method} search\n")
+    typer.echo(f"{heading(question)}; {method} search\n")
     heads = ["policy", "step s", "MFU %", "GiB"]
     lines = [
         [f"{p.step_seconds:.4g}", f"{100 * p.prediction.mfu:.1f}", f"{p.prediction.memory_bytes / GIB:.1f}"]
         for p in plans
     ]
-    if every_way:
-        heads[1:1] = ["step s x steps", "steps"]
-        lines = [[f"{p.cost:.4g}", f"{p.steps:.2f}", *line] for p, line in zip(plans, lines, strict=True)]
     table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
-    if every_way:
-        _show_assumptions(assumptions(question.model))
 
 
-def _show_assumptions(assumed: Sequence[Assumption]) -> None:
+def _show_assumptions(assumed: Sequence[Evidence]) -> None:
     """How many steps each way is assumed to need, and after whom."""
-    from commeff.experiments.planning.convergence import TYPICAL, said, way_label
+    from commeff.experiments.planning.convergence import TYPICAL, said
+    from commeff.experiments.planning.evidence import way_label
 
     typer.echo(
         "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
@@ -172,10 +162,11 @@ def _show_assumptions(assumed: Sequence[Assumption]) -> None:
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.convergence import TYPICAL, assumptions, way_label
+    from commeff.experiments.planning.convergence import TYPICAL
+    from commeff.experiments.planning.evidence import assumptions, way_label
     from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
-    _leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
+    leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     assumed = assumptions(question.model)
@@ -183,7 +174,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     if figure is not None:
         from commeff.experiments.planning import figures
 
-        figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, _heading(question)))
+        figures.save(figure, (8.0, 4.2), lambda canvas: figures.sweep(canvas, sweeps, heading(question)))
         typer.echo(str(figure), err=True)
     if as_json:
         reports = [
@@ -200,7 +191,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
         typer.echo(json.dumps(reports, indent=2))
         return
     rows = sweep_rows(sweeps)
-    typer.echo(f"{_heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
+    typer.echo(f"{heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
     table([*rows[0]], [[*row.values()] for row in rows])
     _show_assumptions(assumed)
 
@@ -210,7 +201,7 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
     from commeff.experiments.planning.sweeps import ALONG, largest
     from commeff.planner import Policy
 
-    _leave("--largest", [key for key in question.policy if key in ALONG])
+    leave("--largest", [key for key in question.policy if key in ALONG])
     policy = Policy(**{"recompute": "full", **question.policy})
     rows = largest(question.model, question.cluster, policy)
     if figure is not None:
@@ -239,7 +230,7 @@ def show_zero(question: Question, as_json: bool) -> None:
     from commeff.experiments.planning.sweeps import zero_stages
     from commeff.planner.policies import STATES
 
-    _leave("--zero-stages", [key for key in question.policy if key == "zero"])
+    leave("--zero-stages", [key for key in question.policy if key == "zero"])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     rows = zero_stages(question, policy)
@@ -248,7 +239,7 @@ def show_zero(question: Question, as_json: bool) -> None:
         return
     each = STATES[policy.precision]
     typer.echo(
-        f"{_heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
+        f"{heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
         f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
         "layers that are gathered, and at the ends of a pipeline the embedding\n"

@@ -15,7 +15,9 @@ def scale(
     settings: Settings = None,
     workload: Annotated[
         list[str] | None,
-        typer.Option("--workload", help="resnet50 or bert_large; both unless given.", show_default=False),
+        typer.Option(
+            "--workload", help="resnet50 or bert_large; both unless one or a model is given.", show_default=False
+        ),
     ] = None,
     cluster: Annotated[
         str, typer.Option("--cluster", help="A shipped cluster, or a YAML file such as `bench comm --profile` writes.")
@@ -48,16 +50,25 @@ def scale(
     * `commeff scale --out scaling`
     * `commeff scale method=psgd method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
     * `commeff scale --workload bert_large --cluster a100_selene`
+    * `commeff scale model=llama2-7b tensor=8 --cluster h100_25g method=psgd method=diloco method.period=50`
 
-    KEYs describe methods with the words of `commeff train`: each `method=` begins another curve, and what stands before
-    the first one belongs to all. Without any, psgd, one-peer dsgd of both orders, local_sgd of period 8 and top-1 %
-    mem_sgd are drawn.
+    `model=`, `parameters=` or sizes, with the policy's words of `commeff plan` (`tensor= pipeline= zero= recompute=`
+    ...), give curves of that transformer: each point is the step that `commeff plan` says of the same policy, on so
+    many GPUs, two sequences each or --global-batch. Without, they are those of two workloads whose speed on a V100 is
+    published; another GPU computes at the same share of its peak.
+
+    Other KEYs describe methods with the words of `commeff train`: each `method=` begins another curve, and what stands
+    before the first one belongs to all. Without any, psgd, one-peer dsgd of both orders, local_sgd of period 8 and
+    top-1 % mem_sgd are drawn.
     """
     with refusals(), deaths():
         from commeff.experiments.config.method_words import check_words
+        from commeff.experiments.planning.question import planning_words
         from commeff.experiments.planning.scale.setting import check_workloads, read_setting
 
-        check_words(settings or [], adopted(plugin))
+        words = list(settings or [])
+        of_model = planning_words(words)
+        check_words([word for word in words if word not in of_model], adopted(plugin))
         check_workloads(workload or [])
         read_setting(cluster, workers, worker, overlap, global_batch)
         try_folder("--out", out)
@@ -65,7 +76,7 @@ def scale(
         from commeff.experiments.planning.scale.page import model_study, rows, save
 
         study = model_study(
-            settings or [],
+            words,
             plugins=adopted(plugin),
             plugin_files=plugin or [],
             workloads=workload,

@@ -38,6 +38,7 @@ from commeff.compressors import (
     contractive,
 )
 from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
 ROUNDS = 3
@@ -76,6 +77,7 @@ class Speed:
     """Bytes of the vector per second that a compressor encodes and decodes, and their shares of a copy's."""
 
     name: str
+    codec: str  # as a GPU's description names it
     encode: float
     decode: float
     encode_share: float
@@ -108,6 +110,7 @@ def measure(codecs: dict[str, Compressor], length: int, progress: Callable[[], N
             speeds.append(
                 Speed(
                     name,
+                    codec_name(compressor),
                     encode=size / median(seconds["encode"]),
                     decode=size / median(seconds["decode"]),
                     encode_share=ratio(seconds, "copy", "encode"),

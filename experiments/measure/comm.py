@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from commeff import Communicator
 from commeff.cluster import GPU, Cluster
 from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
+from commeff.cluster.hardware import Codec
 from commeff.communicator.wire.records import share_json
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.experiments.measure import codecs, collectives, links
@@ -75,7 +76,7 @@ class Measurements:
     between : among processes.
     speeds : of compressors.
     copy : bytes per second that one thread copies.
-    gpu : the processor of one process.
+    gpu : the processor of one process, with the speeds of compressors on it.
     """
 
     between: Between
@@ -97,7 +98,9 @@ def run(nproc: int | None = None, effort: Effort = Effort()) -> Measurements | N
     with ticking(len(CODECS), "compressors") as tick:
         speeds, copy = codecs.measure(CODECS, effort.length, tick)
     share = between.hosts.count(between.hosts[0])
-    return Measurements(between, tuple(speeds), copy, processor(copy, share, effort.width))
+    measured = {speed.codec: Codec(speed.encode, speed.decode) for speed in reversed(speeds)}  # the first of its class
+    gpu = replace(processor(copy, share, effort.width), codecs=measured)
+    return Measurements(between, tuple(speeds), copy, gpu)
 
 
 def among(effort: Effort, communicator: Communicator) -> Between:

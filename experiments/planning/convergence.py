@@ -1,15 +1,10 @@
-"""How many steps each way of communicating needs, in units of psgd's: convergence.yaml."""
+"""Steps to the same loss by published laws of losses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
-import yaml
-
-from commeff.experiments.config.method_words import label
-from commeff.experiments.planning.question import method_words, read_method
-from commeff.planner import Model, WorkerMethod
+from commeff.planner import WorkerMethod
 
 TYPICAL = (2, 4, 8)  # workers for which steps are said
 
@@ -53,51 +48,6 @@ class LossLaw:
         if workers is None:
             return float(self.plain[0] * n ** -self.plain[1])
         return float(self.own[0] * n ** -self.own[1] * workers ** self.own[2])
-
-
-@dataclass(frozen=True)
-class Assumption:
-    """A row of convergence.yaml.
-
-    Parameters
-    ----------
-    way : the method, and the steps it needs by a law or an assumption.
-    measured : the variant of a report that says how many it needed here.
-    why : where that comes from.
-    """
-
-    way: WorkerMethod
-    measured: str | None
-    why: str
-
-
-def assumptions(model: Model) -> list[Assumption]:
-    """All rows, for a model.
-
-    >>> from commeff.experiments.planning.question import named
-    >>> [a.way.steps for a in assumptions(named("gpt3-175b")) if a.way.is_plain]
-    [1.0]
-    """
-    records = []
-    for row in yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text()):
-        law = row.get("law")
-        steps = row["assumed"] if law is None else LossLaw(model.parameters, *(tuple(law[key]) for key in LAW))
-        way = WorkerMethod(read_method(row["words"].split()), steps=steps)
-        records.append(Assumption(way, row["measured"], row["why"]))
-    return records
-
-
-LAW = ("plain", "own", "fitted")
-
-
-def way_label(way: WorkerMethod) -> str:
-    """The words of a way.
-
-    >>> from commeff.experiments.planning.question import named
-    >>> way_label(assumptions(named("gpt3-175b"))[-2].way)
-    'mem_sgd, top_k, ratio 0.01'
-    """
-    return label(method_words(way))
 
 
 def said(way: WorkerMethod) -> str:

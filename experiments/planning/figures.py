@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from commeff.experiments.planning.bandwidth import Pace
-from commeff.experiments.planning.convergence import way_label
+from commeff.experiments.planning.evidence import way_label
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to

@@ -13,6 +13,7 @@ from commeff.experiments.planning.question import Question, method_words
 from commeff.planner import Policy, Prediction, WorkerMethod, predict
 
 GIB = 2**30
+SENT = ("tensor", "pipeline", "data", "workers")  # parts of a step that are communication which nothing hides
 ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
 MEANING = {
     "compute": "computing: matrix products and element-wise kernels",
@@ -66,6 +67,16 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "bytes": prediction.breakdown["bytes"],
         "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
     }
+
+
+def exposed(prediction: Prediction) -> float:
+    """Seconds of a step in which nothing but communication happens.
+
+    Parameters
+    ----------
+    prediction : of a policy.
+    """
+    return sum(prediction.breakdown["seconds"][part] for part in SENT)
 
 
 def policy_words(policy: Policy) -> str:

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import yaml
 
 from commeff import require
@@ -29,7 +30,7 @@ PARTS = ("method", "compressor", "topology")  # a word of one of these, or of so
 DEGREES = {1: ("topology=one_peer_exponential",), 2: ("topology=ring",)}
 SHAPE = tuple(field.name for field in fields(Model))
 POLICY = tuple(field.name for field in fields(Policy))
-OTHERS = ("model", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
+OTHERS = ("model", "parameters", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
 KEYS = (*OTHERS, *SHAPE, *POLICY, *PARTS, "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
@@ -183,15 +184,19 @@ def read_number(key: str, text: str) -> int | float:
 
 
 def _model(values: dict[str, Any]) -> tuple[str, Model]:
-    """The model by name, with other sizes where they are given; or by all sizes."""
+    """The model by name or by how many parameters it has, with other sizes where they are given; or by all sizes."""
     shape = {key: values[key] for key in SHAPE if key in values}
+    if "parameters" in values:
+        if "model" in values:
+            raise ValueError("parameters must be left out with a named model, got both: the name says how many it has")
+        return f"a GPT of {values['parameters']:.3g} parameters", replace(sized(values["parameters"]), **shape)
     if "model" in values:
         return values["model"], replace(named(values["model"]), **shape)
     missing = [key for key in ("layers", "hidden", "heads", "sequence", "vocab") if key not in shape]
     if missing:
         raise ValueError(
             f"model must be named or have all sizes, got no {' '.join(missing)}: a model is its shape; "
-            "give such as model=gpt3-175b"
+            "give such as model=gpt3-175b, or parameters=7e9"
         )
     return "model", Model(**shape)
 
@@ -248,6 +253,32 @@ def named(name: str) -> Model:
     """
     require.one_of(sorted(models()), model=name)
     return Model(**models()[name])
+
+
+def sized(parameters: float) -> Model:
+    """A GPT of about so many parameters: heads of 128, one to two layers a head, the sequences and words of GPT-3.
+
+    >>> [round(sized(size).parameters / size, 2) for size in (125e6, 7e9, 175e9)]
+    [1.0, 1.0, 1.0]
+    """
+    if not (type(parameters) in (int, float) and 5e7 <= parameters <= 1e13):
+        raise ValueError(f"parameters must be 5e7 to 1e13, such as parameters=7e9, got {parameters!r}: a GPT's are")
+    heads, layers = np.meshgrid([*range(2, 12), *range(12, 400, 4)], np.arange(2, 800, 2), indexing="ij")
+    hidden = 128.0 * heads
+    counted = 12 * layers * hidden**2 + (50257 + 2048) * hidden
+    off = np.where((heads <= layers) & (layers <= 2 * heads), abs(counted - parameters), np.inf)
+    best = np.unravel_index(off.argmin(), off.shape)
+    return Model(int(layers[best]), int(hidden[best]), int(heads[best]), 2048, 50257)
+
+
+def planning_words(settings: Sequence[str]) -> list[str]:
+    """Those that describe a model and its policy, and neither a method nor its collective.
+
+    >>> planning_words(["model=llama2-7b", "method=diloco", "collective=ring", "tensor=8"])
+    ['model=llama2-7b', 'tensor=8']
+    """
+    keys = {*OTHERS, *SHAPE, *POLICY} - {"method", "collective"}
+    return [setting for setting in settings if setting.partition("=")[0] in keys]
 
 
 def is_method_word(setting: str) -> bool:

@@ -86,6 +86,11 @@ class Space:
             for field in self.values[axis][0]
         ]
 
+    @cached_property
+    def _most_workers(self) -> NDArray[np.int64]:
+        """Of every way."""
+        return np.array([way.most_workers or self.cluster.gpus for way in self.ways])
+
     def policies(self, rows: Rows) -> Policies:
         """The policies that rows stand for, as `estimate` takes them."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
@@ -118,7 +123,8 @@ class Space:
     def possible(self, rows: Rows, uneven: bool = False) -> Mask:
         """Rows that are policies; with `uneven`, those too whose layers could be cut into unequal stages."""
         policies = self.policies(rows)
-        return feasible(self.model, policies, self.cluster, self.global_batch, uneven) & is_canonical(policies)
+        within = policies.workers <= self._most_workers[rows[:, -1]]
+        return within & feasible(self.model, policies, self.cluster, self.global_batch, uneven) & is_canonical(policies)
 
     def blocks(self, uneven: bool = False) -> Iterator[Rows]:
         """All possible rows, some at a time."""

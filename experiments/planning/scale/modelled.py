@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, Literal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
@@ -16,6 +16,9 @@ from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, 
 from commeff.experiments.planning.scale.workloads import Workload
 from commeff.profiling import Profile, profile
 from commeff.profiling.profile import Stretch
+
+if TYPE_CHECKING:
+    from commeff.experiments.planning.scale.planned import PlannedModel
 
 WARM_UP = 16  # steps before a period is timed, in which delayed messages fill their queue
 Scaling = Literal["weak", "strong"]
@@ -205,17 +208,20 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
 
 
 def curves(
-    setting: ScalingSetting, workloads: Sequence[Workload], methods: Sequence[MethodChoice], largest: int = LARGEST
+    setting: ScalingSetting,
+    workloads: Sequence[Workload | PlannedModel],
+    methods: Sequence[MethodChoice],
+    largest: int = LARGEST,
 ) -> list[ScalingPoint]:
     """All points: weak and strong scaling of each workload by each method, on 1, 2, 4, ... workers.
 
-    Strong scaling ends where a GPU has less than one sample.
+    Strong scaling ends where a GPU has less than one sample. What a model's policy does not allow is left out.
     """
     numbers = [n for n in powers(largest) if setting.fits(n)]
-    points = []
+    enough = [n for n in numbers if n * setting.inside <= setting.global_batch]
+    kinds: dict[Scaling, list[int]] = {"weak": numbers, "strong": enough}
+    points: list[ScalingPoint | None] = []
     for workload in workloads:
-        for method in methods:
-            points += [point(setting, workload, "weak", method, n) for n in numbers]
-            enough = [n for n in numbers if n * setting.inside <= setting.global_batch]
-            points += [point(setting, workload, "strong", method, n) for n in enough]
-    return points
+        make = partial(point, setting, workload) if isinstance(workload, Workload) else partial(workload.point, setting)
+        points += [make(kind, method, n) for method in methods for kind, some in kinds.items() for n in some]
+    return [each for each in points if each is not None]

@@ -5,13 +5,15 @@ assumed and seen, the figure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from commeff.cluster.codecs import SHARE
 from commeff.cluster.modelled import BACKWARD
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.planning.question import planning_words
 from commeff.experiments.planning.scale.modelled import (
     AWC,
     DSGD,
@@ -24,6 +26,7 @@ from commeff.experiments.planning.scale.modelled import (
     read_methods,
 )
 from commeff.experiments.planning.scale.picture import CAPTION, figure
+from commeff.experiments.planning.scale.planned import PlannedModel, read_planned
 from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, Worker, check_workloads, read_setting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
 from commeff.experiments.report.draw.figures import write
@@ -52,7 +55,7 @@ class Study:
     """
 
     setting: ScalingSetting
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload | PlannedModel, ...]
     methods: tuple[MethodChoice, ...]
     points: tuple[ScalingPoint, ...]
     command: str
@@ -84,26 +87,45 @@ def model_study(
 
     Parameters
     ----------
-    words : `key=value` of the methods, each begun by `method=`; the default picture's where there are none.
+    words : `key=value` of the methods, each begun by `method=`, the default picture's where there are none; and of a
+        model and its policy.
     plugins, plugin_files : the choices of plug-ins, and the files that they are in.
     workloads, cluster, workers, worker, step_seconds, global_batch, overlap : as on the command line.
     """
     check_workloads(workloads or [])
-    chosen = [WORKLOADS[name] for name in dict.fromkeys(workloads or WORKLOADS)]
-    if step_seconds is not None:
-        if len(chosen) > 1:
-            raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
-        chosen = [chosen[0].taking(step_seconds)]
     setting = read_setting(cluster, workers, worker, overlap, global_batch)
-    methods = read_methods(words, plugins)
-    typed = ["commeff", "scale", *(word for method in methods for word in method.words)]
+    of_model = planning_words(words)
+    planned = read_planned(of_model, cluster, plugins)
+    methods = read_methods([word for word in words if word not in of_model], plugins)
+    chosen: list[Workload | PlannedModel]
+    if planned is not None:
+        if workloads or step_seconds is not None or overlap is not None:
+            raise ValueError(
+                "--workload, --step-seconds and --overlap must be left out with a model, got one of them: the planner "
+                "says how long it computes, and overlap=none, partial or full what hides"
+            )
+        chosen = [planned]
+    else:
+        chosen = [*_workloads(setting, workloads, step_seconds)]
+    typed = ["commeff", "scale", *of_model, *(word for method in methods for word in method.words)]
     typed += [option for file in plugin_files for option in ("--plugin", file)]
-    typed += [option for each in chosen for option in ("--workload", each.name)]
+    typed += [option for each in chosen if each is not planned for option in ("--workload", each.name)]
     typed += f"--cluster {cluster} --workers {workers} --worker {worker} --global-batch {global_batch}".split()
     typed += [] if overlap is None else ["--overlap", f"{overlap:g}"]
     typed += [] if step_seconds is None else ["--step-seconds", f"{step_seconds:g}"]
     points = curves(setting, chosen, methods, workers)
+    if not points and planned is not None:
+        raise ValueError(f"{planned.name} has no point: {planned.refusal(setting, methods[0], workers)}")
     return Study(setting, tuple(chosen), methods, tuple(points), shlex.join(typed))
+
+
+def _workloads(setting: ScalingSetting, names: Sequence[str] | None, step_seconds: float | None) -> Iterator[Workload]:
+    """On the cluster's GPUs."""
+    chosen = [WORKLOADS[name] for name in dict.fromkeys(names or WORKLOADS)]
+    if step_seconds is not None and len(chosen) > 1:
+        raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
+    for each in chosen:
+        yield each.on(setting.cluster.gpu) if step_seconds is None else each.taking(step_seconds)
 
 
 def save(study: Study, out: Path) -> list[Path]:
@@ -140,10 +162,17 @@ def assumed(study: Study) -> list[str]:
         "",
     ]
     lines += [
+        f"- {each.name}: {each.question.model.parameters / 1e9:.4g} billion parameters, each step as `commeff plan` "
+        f"prices it under {each.policy}"
+        for each in study.workloads
+        if not isinstance(each, Workload)
+    ]
+    lines += [
         f"- {each.name}: {each.parameters / 1e6:.4g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} "
         f"MB); {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
         f"{each.unit}/s ({each.source})"
         for each in study.workloads
+        if isinstance(each, Workload)
     ]
     if setting.worker == "node":
         lines.append(
@@ -156,8 +185,10 @@ def assumed(study: Study) -> list[str]:
         *lines,
         "- what each method sends is its profile (the table below); an all-reduce takes as long as the cheapest of "
         "ring, tree and hierarchical rings",
-        "- compressing, decoding and averaging take no time; no stragglers; nobody else uses the network",
-        hiding(setting),
+        f"- encoding and decoding take what was measured where the description of {cluster.gpu.name} says it, else "
+        f"bytes moved over {SHARE:.0%} of its memory bandwidth (estimated); averaging takes no time; no stragglers; "
+        "nobody else uses the network",
+        *([hiding(setting)] if any(isinstance(each, Workload) for each in study.workloads) else []),
         f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
         "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
         "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
@@ -182,6 +213,8 @@ def messages(study: Study) -> list[str]:
     if n == 1:
         return []
     for workload in study.workloads:
+        if not isinstance(workload, Workload):
+            continue
         for method in study.methods:
             description, _ = profiled(method, workload.layout, n)
             period = range(description.first, description.first + description.period)
@@ -198,6 +231,8 @@ def messages(study: Study) -> list[str]:
                 }
             )
             remarks += [f"- {method.name}: {description.note}."] if description.note else []
+    if not rows:
+        return []
     head = f"What one of {n} workers sends in the mean of a period, and what the method remembers:"
     return [head, "", *markdown(Table.of(rows)), "", *dict.fromkeys(remarks)]
 
@@ -231,12 +266,14 @@ def notes(study: Study) -> list[str]:
         last, baseline = study.largest, study.method(PSGD)
         if baseline is None or last == 1:
             continue
+        if (baseline.name, last) not in own:
+            continue
         reference = own[baseline.name, last]
         ratio = (reference.step - reference.compute) / reference.compute
         gains = [
             f"{method.name} {own[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
             for method in study.methods
-            if method != baseline
+            if method != baseline and (method.name, last) in own
         ]
         lines.append(
             f"- {workload.name}: psgd waits for communication {ratio:.2f} times as long as it computes on {last} "
@@ -248,9 +285,9 @@ def notes(study: Study) -> list[str]:
 def hiding_notes(study: Study) -> list[str]:
     """How all-reduce and gossip compare under three assumptions about what hides."""
     methods = [method for words in (PSGD, DSGD, AWC) if (method := study.method(words)) is not None]
-    if len(methods) < 3 or study.largest < HIDING_AT:
-        return []
     workload, rows = study.workloads[0], []
+    if len(methods) < 3 or study.largest < HIDING_AT or not isinstance(workload, Workload):
+        return []
     for words, overlap in HIDINGS.items():
         setting = replace(study.setting, overlap=overlap)
         shares = {each.name: point(setting, workload, "weak", each, HIDING_AT).efficiency for each in methods}
@@ -265,6 +302,8 @@ def flat_notes(study: Study) -> list[str]:
     n = 8 * cluster.per_node
     both = [method for words in (PSGD, DSGD) if (method := study.method(words)) is not None]
     if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2:
+        return []
+    if not isinstance(workload, Workload):
         return []
     flat = ScalingSetting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
     ring, gossip = (point(flat, workload, "weak", method, n) for method in both)

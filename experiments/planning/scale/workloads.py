@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from commeff import require
+from commeff.cluster import GPU
+from commeff.cluster.hardware import read_gpu
 from commeff.compressors import Layout
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -23,6 +25,7 @@ class Workload:
     per_second : samples that one GPU trains on in a second.
     unit : what a sample is.
     source : where the speed comes from.
+    precision : of its matrix products.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Workload:
     per_second: float
     unit: str
     source: str
+    precision: str = "fp32"
 
     @property
     def parameters(self) -> int:
@@ -50,6 +54,22 @@ class Workload:
         0.18
         """
         return self.batch / self.per_second
+
+    def on(self, gpu: GPU) -> Workload:
+        """The same workload on another GPU than the V100 of its source, at the share of the peak that it reached there.
+
+        >>> round(WORKLOADS["resnet50"].on(read_gpu("gpu", "h100_80g")).per_second)
+        1519
+        """
+        known = read_gpu("gpu", MEASURED_ON)
+        if gpu.name == known.name:
+            return self
+        if self.precision not in gpu.peak_flops:
+            reason = f"{gpu.name} has no {self.precision}, which {self.name} computes in"
+            raise ValueError(f"--step-seconds must be given for {self.name}, got none: {reason}")
+        times = gpu.peak_flops[self.precision] / known.peak_flops[self.precision]
+        source = f"estimated, {times:.3g} times {self.per_second:g}/s as its {self.precision} peak, of {self.source}"
+        return replace(self, per_second=self.per_second * times, source=source)
 
     def taking(self, seconds: float) -> Workload:
         """The same workload on a GPU that computes a step in other seconds.
@@ -128,6 +148,7 @@ def _norm(name: str, width: int) -> Shapes:
     yield from ((f"{name}.norm.{part}", (width,)) for part in ("weight", "bias"))
 
 
+MEASURED_ON = "v100_32g"
 NVIDIA = "NVIDIA, DeepLearningExamples"
 WORKLOADS = {
     "resnet50": Workload(
@@ -144,6 +165,7 @@ WORKLOADS = {
         batch=14,
         per_second=26.04,
         unit="sequences",
+        precision="fp16",
         source=f"one V100-SXM2-32GB, mixed precision, pretraining, sequence length not printed beside: {NVIDIA}, BERT, "
         "container 19.03",
     ),

@@ -2,8 +2,8 @@
 
 A run's modelled seconds are those of its own method, compressor, topology, workers and steps: `commeff.profile` says
 what it sends, `computing` how long a worker computes, and `commeff.cluster.modelled` how long sending takes and what of
-it computing hides. Compressing and decoding take no time here, workers are equally fast, and nobody else uses the
-network.
+it computing hides; encoding and decoding take what `commeff.cluster.codecs` says. Workers are equally fast, and nobody
+else uses the network.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from commeff.experiments.report.draw.plots import (
     wide,
 )
 
-KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server")
+KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server", "coding")
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
@@ -93,7 +93,7 @@ def assumptions(clocks: Sequence[Wallclock]) -> str:
     )
     return (
         f"Assumed: {each}; communication takes what its profile costs on the described links, less what computing "
-        f"hides; compressing takes no time; all workers are equally fast, one a GPU.{latency}"
+        f"hides; compressing takes what was measured or is estimated; all workers are equally fast, one a GPU.{latency}"
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.convergence import assumptions
+from commeff.experiments.planning.evidence import assumptions
 from commeff.experiments.planning.question import named
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table

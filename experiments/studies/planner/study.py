@@ -12,7 +12,8 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import GIGABIT
-from commeff.experiments.planning.convergence import Assumption, assumptions, said, way_label
+from commeff.experiments.planning.convergence import said
+from commeff.experiments.planning.evidence import Evidence, assumptions, way_label
 from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named
@@ -204,7 +205,7 @@ def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[st
     return lines
 
 
-def steps_table(by_size: Mapping[str, Sequence[Assumption]], measured: Mapping[int, float]) -> pd.DataFrame:
+def steps_table(by_size: Mapping[str, Sequence[Evidence]], measured: Mapping[int, float]) -> pd.DataFrame:
     """A table of how many more steps each way needs; by papers, of each model where they differ."""
     return pd.DataFrame(
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,38 @@ def refusal(content: object, gpus: int | None = None) -> str:
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_shipped_cluster_loads_with_more_nodes_and_says_where_its_numbers_come_from(name: str) -> None:
+def test_every_shipped_cluster_loads_with_more_nodes(name: str) -> None:
     one = Cluster.named(name)
     many = Cluster.named(name, gpus=16 * one.per_node)
     assert (many.nodes, many.name, many.gpu) == (16, name, one.gpu)
     assert pickle.loads(pickle.dumps(many)) == many
     assert hash(many) != hash(one)
-    numbers = [line for line in (SHIPPED / f"{name}.yaml").read_text().splitlines() if "/s" in line.split("#")[0]]
-    assert all("#" in line or "peak" in line for line in numbers)
+
+
+@pytest.mark.parametrize("file", [*SHIPPED.glob("*.yaml"), *SHIPPED.parent.glob("*.yaml")], ids=lambda file: file.stem)
+def test_shipped_descriptions_say_where_their_numbers_come_from(file: Path) -> None:
+    numbers = [line for line in file.read_text().splitlines() if "/s" in line.split("#")[0]]
+    assert all("#" in line or "peak" in line or "encode" in line for line in numbers)
+
+
+@pytest.mark.parametrize("node", ["a100", "h100", "l40s", "rtx4090"])
+def test_nodes_behind_one_nic_differ_in_nothing_else(node: str) -> None:
+    slow, fast = (Cluster.named(f"{node}_{nic}") for nic in ("10g", "100g"))
+    assert slow.nics == fast.nics == 1
+    assert replace(slow, name="", inter=fast.inter) == replace(fast, name="")
+    assert slow.inter.bandwidth == Cluster.named("ethernet_10g").inter.bandwidth
+    assert fast.inter == Cluster.named("ethernet_100g").inter
+
+
+def test_a_description_names_its_gpu_and_starts_from_another() -> None:
+    mine = Cluster.parse({"like": "h100_400g", "nics": 1, "inter": SMALL["inter"]}, "mine", 16)
+    theirs = Cluster.named("h100_400g", 16)
+    assert (mine.gpu, mine.intra, mine.network, mine.nics, mine.inter.bandwidth) == (
+        theirs.gpu, theirs.intra, theirs.network, 1, 1.25e9
+    )  # fmt: skip
+    assert Cluster.parse(changed(gpu="l40s"), "mine").gpu.name == "L40S"
+    assert "did you mean l40s" in refusal(changed(gpu="l40"))
+    assert "did you mean h100_400g" in refusal({"like": "h100_400"})
 
 
 def test_the_names_of_the_contract_are_there_with_their_nics() -> None:

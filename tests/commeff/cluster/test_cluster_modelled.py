@@ -280,7 +280,10 @@ def test_a_profile_costs_what_the_ledger_of_its_run_costs(name: str) -> None:
     keys: dict[str, Any] = {"steps": STEPS, "compute": COMPUTE, "overlap": 0.0}
     ours, theirs = modelled(sent, ETHERNET, **keys), played(ledger_of(strategy), topology, **keys)
     assert ours.communication == pytest.approx(theirs.communication)
-    assert ours.finish == pytest.approx(theirs.finish)
+    assert ours.finish == pytest.approx(theirs.finish + np.cumsum(ours.coding)[:, None])
+    assert (ours.coding > 0).all() == (name in ("mem_sgd", "double_squeeze"))
+    assert ours.exposed == pytest.approx(theirs.exposed + ours.coding)
+    assert ours.hidden == pytest.approx(theirs.hidden)
 
 
 @pytest.mark.parametrize("delay", [0, 4, 30])

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import commeff
+from commeff.cluster import Cluster, names
 from commeff.experiments.catalogue.describe import explanation
 from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
@@ -99,6 +100,17 @@ def test_show() -> None:
     assert "CHOCO-SGD" in told
     assert json.loads(invoke("show", "method=choco", "--json").stdout) == compose(["method=choco"])
     assert invoke("show", "metod=choco").exit_code == 2
+
+
+def test_a_cluster_is_shown_as_a_file_that_can_be_given_back(tmp_path: Path) -> None:
+    assert json.loads(invoke("list", "cluster", "--json").stdout).keys() == {*names()}
+    mine = tmp_path / "mine.yaml"
+    for name in ("rtx4090_25g", "two_sites", "ethernet_1g"):
+        mine.write_text(invoke("show", f"cluster={name}").stdout)
+        assert Cluster.load(mine) == Cluster.named(name)
+    assert json.loads(invoke("show", f"cluster={mine}", "--json").stdout)["gpu"]["name"] == "CPU worker"
+    assert "did you mean two_sites" in invoke("show", "cluster=two_site").stderr
+    assert "must stand alone" in invoke("show", "cluster=two_sites", "method=psgd").stderr
 
 
 def test_show_says_which_gradient_is_clipped() -> None:

@@ -63,7 +63,7 @@ def test_a_run_copies_its_rows_once_for_a_checkpoint() -> None:
     assert 3 * rows < most < 3.5 * rows  # parameters, gradients and the copy
 
 
-@pytest.mark.parametrize("option", [["--search"], ["--largest"], ["--method", "dp"], ["--ways"], ["--top", "3"]])
+@pytest.mark.parametrize("option", [["--search"], ["--largest"], ["--method", "dp"], ["--top", "3"]])
 def test_a_run_is_no_search(option: list[str]) -> None:
     result = CliRunner().invoke(app, ["plan", "--run", *option])
     assert result.exit_code == 2

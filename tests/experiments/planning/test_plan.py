@@ -21,7 +21,8 @@ from commeff.experiments.cli import app
 from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
-from commeff.experiments.planning.convergence import LossLaw, assumptions
+from commeff.experiments.planning.convergence import LossLaw
+from commeff.experiments.planning.evidence import assumptions
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads
@@ -138,13 +139,15 @@ def test_a_plug_in_is_planned_by_the_words_of_train():
     assert "did you mean" in refusal
 
 
-def test_ways_are_searched_with_their_steps():
-    question = read_question(["model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s"])
-    ways = [each.way for each in assumptions(question.model)]
-    told = found("model=llama2-7b", "gpus=16", "bandwidth=1 Gb/s", "--search", "--ways", "--top", "1")
-    truth = search(question.model, question.cluster, question.global_batch, ways=ways, top=1)[0]
-    assert (told[0]["cost"], told[0]["steps"]) == (truth.cost, truth.steps)
-    assert truth.policy.method != "psgd"
+def test_ways_are_searched_with_their_steps_and_no_more_workers_than_they_may_have():
+    question = read_question([*SMALL[:-1], "gpus=16", "bandwidth=1 Gb/s"])
+    space = question.model, question.cluster, question.global_batch
+    for most in (2, 8, None):
+        ways = [way(), replace(way("local_sgd period=8", steps=1.3), most_workers=most)]
+        plans = search(*space, ways=ways, top=20)
+        assert plans[0].steps == 1.3
+        assert plans[0].cost == pytest.approx(1.3 * plans[0].step_seconds)
+        assert max(each.policy.workers for each in plans if each.steps == 1.3) == (most or 16)
 
 
 @pytest.mark.parametrize(

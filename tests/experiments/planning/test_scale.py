@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -18,11 +19,13 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import built_in
+from commeff.experiments.planning.question import read_question
 from commeff.experiments.planning.scale.modelled import MethodChoice, curves, point, profiled, read_methods
 from commeff.experiments.planning.scale.page import Study, model_study, page, save
 from commeff.experiments.planning.scale.picture import IDEAL, figure
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
+from commeff.planner import predict
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})
 FLAT = Cluster("flat", gpus=1, gpu=CORE, per_node=1, intra=Link(1e9, 1e-5), inter=Link(1e9, 1e-5))
@@ -46,14 +49,16 @@ def plugin(folder: Path) -> MethodChoice:
 
 @pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
 def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
-    """Where nothing hides, a step waits for all that the profile says, each operation at its price."""
+    """Where nothing hides, a step waits for all that the profile says, each operation and its coding at its price."""
     method, n = MethodChoice((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
     found, _ = profiled(method, TINY.layout, n)
     price = Billing(FLAT.with_gpus(n), n)
     sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
     assert sent
     shown = point(ScalingSetting(FLAT, overlap=0.0), TINY.taking(1e-12), "weak", method, n)
-    assert shown.step == pytest.approx(sum(price.seconds(each) for each in sent) / found.period, rel=1e-3)
+    assert shown.step == pytest.approx(
+        sum(price.seconds(each) + price.coding(each) for each in sent) / found.period, rel=1e-3
+    )
     whole = point(ScalingSetting(FLAT), TINY, "weak", method, n)
     assert whole.compute <= whole.step <= whole.compute + 1.001 * shown.step
 
@@ -87,20 +92,25 @@ def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method)
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None:
-    free = replace(FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0))
+    free = replace(
+        FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0), gpu=replace(CORE, memory_bandwidth=1e30)
+    )  # nor coding
     for scaling in ("weak", "strong"):
         assert point(ScalingSetting(free), BERT, scaling, method, 64).efficiency == pytest.approx(1)
 
 
 def test_weak_throughput_grows_with_workers_where_a_step_is_bounded() -> None:
     """The bytes of an all-reduce and of one peer are bounded, so twice the workers are worth more; those of n messages
-    of top-k are not: their throughput has the limit batch x bandwidth / message.
+    of top-k are not: their throughput has the limit batch / seconds to send and to decode one more of them.
     """
     for method in (PSGD, DSGD, LOCAL_SGD):
         speeds = [point(ScalingSetting(FLAT), BERT, "weak", method, n).samples_per_second for n in NUMBERS]
         assert speeds == sorted(speeds)
     gathered = [point(ScalingSetting(FLAT), BERT, "weak", MEM_SGD, n) for n in NUMBERS]
-    limit = BERT.batch * FLAT.inter.bandwidth / profiled(MEM_SGD, BERT.layout, 2)[0].payload_bytes
+    sent = [profiled(MEM_SGD, BERT.layout, n)[0].operations(0)[0] for n in (512, 1024)]
+    price = [Billing(FLAT.with_gpus(n), n) for n in (512, 1024)]
+    longer = [own.seconds(each) + own.coding(each) for own, each in zip(price, sent, strict=True)]
+    limit = BERT.batch * 512 / (longer[1] - longer[0])
     assert gathered[-1].samples_per_second == pytest.approx(limit, rel=0.1)
 
 
@@ -223,6 +233,12 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
         (["--overlap", "1.5"], "--overlap must be 0 to 1, got 1.5"),
         (["--global-batch", "3"], "--global-batch must be at least 8, got 3"),
         (["method=mem_sgd", "compressor.ratio=0"], "ratio"),
+        (["--workload", "bert_large", "--cluster", "ethernet_1g"], "--step-seconds must be given for bert_large"),
+        (["model=llama2-7b", "--workload", "resnet50"], "must be left out with a model"),
+        (["model=llama2-7b", "gpus=8"], "gpus=8 must be left out"),
+        (["model=llama2-7b", "--cluster", "a100_10g"], "does not fit"),
+        (["model=llama2-7b", "tensor=3", "--cluster", "a100_10g"], "tensor x pipeline must divide the 8 GPUs"),
+        (["model=llama2-7"], "did you mean llama2-7b"),
         (["--workers", "-4"], "--workers must be 1 to 100,000, got -4"),
     ],
 )
@@ -231,3 +247,40 @@ def test_what_cannot_be_is_refused_in_one_line(app, options, words) -> None:
     assert result.exit_code == 2, result.output
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_points_of_a_model_are_what_plan_says_of_the_same_policy() -> None:
+    """Of a worker of a node, and of a GPU; the same batch of all, and the same of each."""
+    words, methods = (
+        ["model=tinyllama-1.1b", "zero=1", "recompute=full"],
+        {
+            "psgd": ["method=psgd"],
+            "diloco, period 20": ["method=diloco", "method.period=20"],
+        },
+    )
+    for worker, n, inside in (("node", 4, 8), ("gpu", 16, 1)):
+        study = model_study(
+            [*words, *chain(*methods.values())], cluster="a100_10g", workers=n, worker=worker, global_batch=256
+        )
+        points = {(each.scaling, each.method): each for each in study.points if each.workers == n}
+        for scaling, batch in (("strong", 256), ("weak", 2 * n * inside)):
+            for name, method in methods.items():
+                workers = [] if name == "psgd" else [f"workers={n}"]
+                gpus = ["cluster=a100_10g", f"gpus={n * inside}", f"global_batch={batch}"]
+                own = read_question([*words, *method, *workers, *gpus])
+                seconds = predict(own.model, own.one(), own.cluster, global_batch=batch).step_seconds
+                shown = points[scaling, name]
+                assert shown.step == seconds
+                assert 0 < shown.compute < shown.step
+
+
+@pytest.mark.parametrize("name", [*WORKLOADS])
+def test_a_workload_computes_at_the_pace_of_the_clusters_gpu(name: str) -> None:
+    published = WORKLOADS[name]
+    gpus = [Cluster.named(cluster).gpu for cluster in ("v100_25g", "h100_400g")]
+    slow, fast = (published.on(gpu).per_second for gpu in gpus)
+    peaks = [gpu.peak_flops[published.precision] for gpu in gpus]
+    assert slow == published.per_second
+    assert fast / slow == pytest.approx(peaks[1] / peaks[0])
+    (point,) = model_study(["method=psgd"], workloads=[name], workers=1, cluster="h100_400g").points[:1]
+    assert point.compute == pytest.approx(published.batch / fast, rel=0.1)  # and an average in the node

@@ -1,0 +1,100 @@
+"""What is known of the steps that methods need: the rows of convergence.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commeff.experiments.config.method_words import label
+from commeff.experiments.planning.convergence import LossLaw
+from commeff.experiments.planning.question import method_words, read_method
+from commeff.planner import Model, WorkerMethod
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A row of convergence.yaml.
+
+    Parameters
+    ----------
+    name : of the method, in tables.
+    way : the method, with the steps that studies assume it to need, and the most workers of the sources.
+    range : the least and the most steps to the loss of psgd, in units of its own; None: nothing is known.
+    kinds : of both ends: published, measured or assumed.
+    why : where they come from.
+    measured : the variant of results/llm with these words.
+    parameters, tokens : the largest model, and the most tokens of a step, of the sources; None: any.
+    batch : how many times psgd's batch it has; then the range is of tokens.
+    baseline : whether it is psgd made cheaper, and no method of its own.
+    """
+
+    name: str
+    way: WorkerMethod
+    range: tuple[float, float] | None = None
+    kinds: tuple[str, str] = ("", "")
+    why: str = ""
+    measured: str | None = None
+    parameters: float | None = None
+    tokens: float | None = None
+    batch: int = 1
+    baseline: bool = False
+
+    def silence(self, parameters: float, tokens: float) -> str:
+        """Why nothing is known of a model with so many parameters and tokens a step; "" where something is.
+
+        >>> evidence()[2].silence(7e10, 4e6)
+        'its sources end at 10 billion parameters'
+        """
+        if self.range is None:
+            return "no source says how many steps it needs; say it with --steps LEAST,MOST"
+        if self.parameters is not None and parameters > self.parameters:
+            return f"its sources end at {self.parameters / 1e9:.3g} billion parameters"
+        if self.tokens is not None and tokens > self.tokens:
+            return f"its sources end at {self.tokens / 1e6:.3g} million tokens a step"
+        return ""
+
+
+def evidence(model: Model | None = None) -> list[Evidence]:
+    """All rows, psgd the first; of a model, laws of losses say how many steps a way needs.
+
+    >>> [each.name for each in evidence()][-3:]
+    ['power_sgd, rank 32', 'psgd, gradients in 16 bits', 'psgd, batch x4']
+    """
+    parameters = None if model is None else model.parameters
+    rows = yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text())
+    return [_read(row, parameters) for row in rows]
+
+
+def _read(row: dict[str, Any], parameters: float | None = None) -> Evidence:
+    method, (least, most) = read_method(row["words"].split()), row["range"]
+    steps = row.get("assumed", most)
+    if parameters is not None and "law" in row:
+        steps = LossLaw(parameters, *(tuple(row["law"][key]) for key in ("plain", "own", "fitted")))
+    way = WorkerMethod(method, steps=steps, most_workers=row.get("workers"))
+    others = ("kinds", "why", "measured", "parameters", "tokens", "batch", "baseline")
+    name = row.get("title") or way_label(way)
+    return Evidence(name, way, (least, most), **{key: row[key] for key in others if key in row})
+
+
+def assumptions(model: Model) -> list[Evidence]:
+    """The methods that studies compare, each weighed by the steps that it needs by a law, or is assumed to need, among
+    any workers.
+
+    >>> from commeff.experiments.planning.question import named
+    >>> [each.way.steps for each in assumptions(named("gpt3-175b")) if each.way.is_plain]
+    [1.0]
+    """
+    return [replace(each, way=replace(each.way, most_workers=None)) for each in evidence(model) if not each.baseline]
+
+
+def way_label(way: WorkerMethod) -> str:
+    """The words of a way.
+
+    >>> from commeff.experiments.planning.question import named
+    >>> way_label(assumptions(named("gpt3-175b"))[-2].way)
+    'mem_sgd, top_k, ratio 0.01'
+    """
+    return label(method_words(way))

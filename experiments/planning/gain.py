@@ -1,0 +1,255 @@
+"""What each method would gain over psgd: the best policy of each on one cluster, and how many steps it may need.
+
+Seconds are exact from profile and cluster, as the planner prices them. How many steps a method needs is not: it is a
+range of papers and of small runs, or nothing is known. What is compared with the range is the *break-even*
+
+    r* = psgd's seconds of a step / the method's    (times the batch, where it differs),
+
+up to which the method is the first to reach psgd's loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from commeff.cluster.codecs import source
+from commeff.experiments.planning.drop_in import changed_lines
+from commeff.experiments.planning.evidence import Evidence, evidence
+from commeff.experiments.planning.plan import GIB, exposed, policy_words
+from commeff.experiments.planning.question import SEARCHED, Question, method_words
+from commeff.planner import Plan, WorkerMethod, search
+from commeff.planner.policies import PLAIN
+
+TOKENS_PER_PARAMETER = 20  # of a run, unless told
+HEADS = ("step s", "exposed s", "memory GiB", "hours", "wins up to", "steps", "verdict", "lines")
+MARKS = {"assumed": " (assumed)", "measured": " (measured)", "published": "", "given": ""}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A method beside psgd.
+
+    Attributes
+    ----------
+    of : what is known of its steps.
+    plan : its best policy; None where none fits.
+    psgd : psgd's.
+    psgd_hours : to the loss, of psgd.
+    silence : why nothing is known of its steps here, or why there is no policy; "" where something is known.
+    coding : how the seconds of encoding and decoding are known, measured, estimated or assumed; "" where there are none.
+    """
+
+    of: Evidence
+    plan: Plan | None
+    psgd: Plan
+    psgd_hours: float
+    silence: str
+    coding: str = ""
+
+    @property
+    def name(self) -> str:
+        """Of the method."""
+        return self.of.name
+
+    @property
+    def break_even(self) -> float:
+        """The most steps, in units of psgd's, with which it is no slower; tokens, where the batch differs. 0 where no
+        policy fits.
+        """
+        return self.of.batch * self.psgd.step_seconds / self.plan.step_seconds if self.plan else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """Of the range: "wins" below the break-even on every reading, "loses" on none, else "depends"."""
+        if self.plan is self.psgd:
+            return "baseline"
+        if self.silence or self.of.range is None:
+            return "unknown" if self.plan else "does not fit"
+        least, most = self.of.range
+        return "wins" if most < self.break_even else "loses" if least >= self.break_even else "depends"
+
+    @property
+    def hours(self) -> tuple[float, float] | None:
+        """Modelled, to psgd's loss: the least and the most."""
+        if self.silence or self.of.range is None or not self.plan:
+            return None
+        least, most = (self.psgd_hours * steps / self.break_even for steps in self.of.range)
+        return least, most
+
+    @property
+    def steps(self) -> str:
+        """The range in words, with what is assumed or measured marked."""
+        if self.silence or self.of.range is None:
+            return "unknown"
+        ends = [f"{end:g}{MARKS[kind]}" for end, kind in zip(self.of.range, self.of.kinds, strict=True)]
+        return ends[0] if self.of.range[0] == self.of.range[1] else " to ".join(ends)
+
+    def row(self) -> dict[str, Any]:
+        """All figures, for CSV and JSON."""
+        known = self.of.range if not self.silence else None
+        words = {
+            "method": self.name,
+            "words": " ".join(method_words(self.of.way)),
+            "steps_least": known[0] if known else None,
+            "steps_most": known[1] if known else None,
+            "steps_kinds": " to ".join(dict.fromkeys(self.of.kinds)) if known else None,
+            "break_even": self.break_even or None,
+            "verdict": self.verdict,
+            "hours_least": self.hours[0] if self.hours else None,
+            "hours_most": self.hours[1] if self.hours else None,
+        }
+        if not self.plan:
+            return {**words, "why": self.silence}
+        found = self.plan.prediction
+        return {
+            **words,
+            "step_seconds": found.step_seconds,
+            "exposed_seconds": exposed(found),
+            "memory_bytes": found.memory_bytes,
+            "memory_added_bytes": found.memory_bytes - self.psgd.prediction.memory_bytes,
+            "policy": policy_words(self.plan.policy),
+            "coding": self.coding,
+            "changes": "\n".join(self.changes),
+            "sources": self.of.why,
+            "why": self.silence,
+        }
+
+    @property
+    def changes(self) -> list[str]:
+        """The diff of a training script."""
+        return changed_lines(self.of.way, self.plan.policy) if self.plan and self.verdict != "baseline" else []
+
+
+def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
+    """psgd, then every method with its best policy, the fastest to the loss first.
+
+    Parameters
+    ----------
+    question : model, cluster and batch.
+    given : methods in the place of those of convergence.yaml; the cheaper psgds stay.
+
+    Raises
+    ------
+    ValueError
+        If psgd has no policy there, or one GPU.
+    """
+    cluster, model, batch = question.cluster, question.model, question.global_batch
+    if cluster.gpus < 2:
+        raise ValueError(f"gpus must be at least 2 for a gain, got {cluster.gpus}: one GPU sends nothing; give gpus=16")
+    fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
+
+    def best(way: WorkerMethod, times: int = 1) -> Plan:
+        return search(model, cluster, times * batch, top=1, ways=[way], **fixed)[0]
+
+    psgd = best(WorkerMethod())
+    hours = tokens_of(question) / (batch * model.sequence) * psgd.step_seconds / 3600
+    rows = evidence()
+    compared = [each for each in rows[1:] if each.baseline or not given]
+    found = []
+    for each in (*compared, *given):
+        plan, silence = None, ""
+        try:
+            plan = best(each.way, each.batch)
+            silence = each.silence(model.parameters, each.batch * batch * model.sequence)
+        except ValueError as error:
+            silence = " ".join(str(error).split())
+        found.append(Gain(each, plan, psgd, hours, silence, _coding(question, each.way, plan)))
+    found.sort(key=lambda gain: (gain.hours or (math.inf,))[-1])
+    return [Gain(rows[0], psgd, psgd, hours, ""), *found]
+
+
+def _coding(question: Question, way: WorkerMethod, plan: Plan | None) -> str:
+    if plan is None or plan.policy.workers == 1:
+        return ""
+    from commeff.planner.worker_profile import WorkerProfile  # with torch
+
+    codecs = WorkerProfile.of(way, question.model, plan.policy.precision, plan.policy.workers).codecs
+    return ", ".join(dict.fromkeys(source(question.cluster.gpu, codec) for codec in codecs))
+
+
+def tokens_of(question: Question) -> float:
+    """Of psgd's run: as said, or 20 a parameter."""
+    return question.tokens or TOKENS_PER_PARAMETER * float(question.model.parameters)
+
+
+def given_methods(named: Sequence[tuple[str, WorkerMethod]], steps: tuple[float, float] | None) -> list[Evidence]:
+    """The methods of a command line, with what is known of them, or with the range that was given.
+
+    Parameters
+    ----------
+    named : the words of each and what they mean.
+    steps : the range that was given.
+    """
+    known = {each.name: each for each in evidence()}
+    found = []
+    for name, way in named:
+        if way.method == PLAIN:
+            raise ValueError("methods of a gain must be others than psgd, got psgd: it is what all are compared with")
+        each = known.get(name, Evidence(name, way))
+        found.append(Evidence(name, way, steps, ("given", "given"), "as given") if steps else each)
+    return found
+
+
+def conclusion(rows: Sequence[Gain], where: str) -> str:
+    """What the rows say, in one sentence."""
+    psgd, *others = rows
+    wins, depends = ([each for each in others if each.verdict == verdict] for verdict in ("wins", "depends"))
+    methods = [each for each in others if each.plan and not each.of.baseline]
+    if methods and all(each.verdict == "unknown" for each in methods):
+        best = max(methods, key=lambda gain: gain.break_even)
+        return (
+            f"On {where}, no verdict on any method: {best.name} would win with at most {floor(best.break_even)} times "
+            f"psgd's steps, but {best.silence}."
+        )
+    if wins:
+        best = wins[0]  # the fewest hours at its most steps
+        least, most = (best.break_even / steps for steps in reversed(best.of.range or ()))
+        times = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+        return (
+            f"On {where}, {best.name} reaches psgd's loss {times} times as fast as psgd: it wins if it needs at most "
+            f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
+        )
+    if depends:
+        best = max(depends, key=lambda gain: gain.break_even / (gain.of.range or (1,))[0])
+        return (
+            f"On {where}, nothing wins on every reading of its sources: {best.name} wins if it needs at most "
+            f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
+        )
+    best = max((each for each in others if each.plan), key=lambda gain: gain.break_even, default=psgd)
+    limit = floor(best.break_even)
+    return f"On {where}, psgd stays: even {best.name} would win only with at most {limit} times its steps."
+
+
+def floor(number: float) -> str:
+    """Three digits, never more than the number.
+
+    >>> floor(1.0999), floor(12.39), floor(123.9)
+    ('1.09', '12.3', '123')
+    """
+    unit = 10.0 ** (math.floor(math.log10(number)) - 2) if number > 0 else 1.0
+    return f"{math.floor(number / unit) * unit:.3g}"
+
+
+def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
+    """A line for each method, as one reads it."""
+    lines = []
+    for each in rows:
+        if each.plan is None:
+            lines.append({"method": each.name} | dict.fromkeys(HEADS, "-") | {"verdict": each.verdict})
+            continue
+        row, hours = each.row(), each.hours
+        cells = (
+            f"{row['step_seconds']:.3g}",
+            f"{row['exposed_seconds']:.3g}",
+            f"{row['memory_added_bytes'] / GIB:+.1f}",
+            "-" if hours is None else " to ".join(dict.fromkeys(f"{end:,.3g}" for end in hours)),
+            "-" if each.verdict == "baseline" else floor(each.break_even),
+            each.steps,
+            each.verdict,
+            str(sum(line.startswith("+") for line in each.changes)),
+        )
+        lines.append({"method": each.name, **dict(zip(HEADS, cells, strict=True))})
+    return lines

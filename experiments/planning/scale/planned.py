@@ -1,0 +1,118 @@
+"""Throughput of a transformer against workers: each point is `commeff plan`'s step of the same policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.planning.plan import exposed, fit, policy_words
+from commeff.experiments.planning.question import Question, read_method, read_question
+from commeff.experiments.planning.scale.modelled import MethodChoice, Scaling, ScalingPoint
+from commeff.experiments.planning.scale.setting import ScalingSetting
+from commeff.planner import Policy, Prediction, predict
+from commeff.planner.policies import PLAIN
+
+CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
+EACH = 2  # sequences of a GPU in weak scaling, at least
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """A transformer under a policy, of which the number of workers is left open.
+
+    Attributes
+    ----------
+    question : model, cluster and policy.
+    name, unit : as of a `Workload`.
+    """
+
+    question: Question
+    unit: str = "sequences"
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.question.name
+
+    @property
+    def policy(self) -> str:
+        """In words, without the ranks."""
+        words = policy_words(Policy(**self.question.policy)).split()
+        return " ".join(word for word in words if word.partition("=")[0] != "data")
+
+    def point(self, setting: ScalingSetting, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint | None:
+        """n workers, which share each a batch of `EACH` sequences a GPU, or all the global batch; None if the policy is
+        not possible there, or does not fit.
+        """
+        try:
+            policy, one = self._of(setting, method, n), self._of(setting, method, 1)
+            own = self._batch(setting, one)
+            first, batch = (own, own * n) if scaling == "weak" else (setting.global_batch,) * 2
+            found, alone = self._predict(setting, policy, batch), self._predict(setting, one, first)
+        except ValueError:
+            return None
+        if not found.fits:
+            return None
+        return ScalingPoint(
+            cluster=setting.cluster.name,
+            workload=self.name,
+            unit=self.unit,
+            scaling=scaling,
+            method=method.name,
+            workers=n,
+            gpus=n * setting.inside,
+            batch=batch / n,
+            compute=found.step_seconds - exposed(found),
+            step=found.step_seconds,
+            alone=first / alone.step_seconds,
+        )
+
+    def refusal(self, setting: ScalingSetting, method: MethodChoice, n: int) -> str:
+        """Why there is no point of n workers."""
+        try:
+            policy = self._of(setting, method, n)
+            batch = n * self._batch(setting, self._of(setting, method, 1))
+            question = replace(self.question, cluster=setting.cluster.with_gpus(policy.gpus), global_batch=batch)
+            return fit(question, policy, self._predict(setting, policy, batch))
+        except ValueError as error:
+            return str(error)
+
+    def _of(self, setting: ScalingSetting, method: MethodChoice, n: int) -> Policy:
+        fields: dict[str, Any] = dict(self.question.policy)
+        ranks = fields.get("tensor", 1) * fields.get("pipeline", 1)
+        if setting.inside % ranks:
+            raise ValueError(
+                f"tensor x pipeline must divide the {setting.inside} GPUs of a worker, got {ranks}; take --worker node"
+            )
+        own = read_method(method.words, method.plugins)
+        workers = 1 if own == PLAIN or n == 1 else n
+        return Policy(**fields, data=n * setting.inside // ranks, workers=workers, method=own if workers > 1 else PLAIN)
+
+    def _batch(self, setting: ScalingSetting, one: Policy) -> int:
+        """Sequences of one worker."""
+        step = one.data * one.micro_batch
+        return step * max(1, -(-EACH * setting.inside // step))
+
+    def _predict(self, setting: ScalingSetting, policy: Policy, batch: int) -> Prediction:
+        return predict(self.question.model, policy, setting.cluster.with_gpus(policy.gpus), global_batch=batch)
+
+
+def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] = ()) -> PlannedModel | None:
+    """The model of a command line, if its words name one.
+
+    Parameters
+    ----------
+    words : `key=value` of model and policy.
+    cluster : as of --cluster.
+    plugins : choices beside the built-in ones.
+    """
+    if not words:
+        return None
+    chosen = [word for word in words if word.partition("=")[0] in CHOSEN]
+    if chosen:
+        raise ValueError(
+            f"{chosen[0]} must be left out: the number of workers says how many GPUs and sequences there are"
+        )
+    return PlannedModel(read_question([*words, f"cluster={cluster}"], plugins))
