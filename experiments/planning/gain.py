@@ -39,7 +39,8 @@ class Gain:
     psgd : psgd's.
     psgd_hours : to the loss, of psgd.
     silence : why nothing is known of its steps here, or why there is no policy; "" where something is known.
-    coding : how the seconds of encoding and decoding are known, measured, estimated or assumed; "" where there are none.
+    coding : how the seconds of encoding and decoding are known: measured, estimated or assumed; "" where there are
+        none.
     """
 
     of: Evidence
