@@ -64,7 +64,7 @@ def bandwidth(
         try_figure("a figure's file", figure)
 
         from commeff.experiments.planning.bandwidth import LEVELS, rows
-        from commeff.experiments.planning.job import read_paces
+        from commeff.experiments.planning.scale.job import read_paces
 
         paces = read_paces(settings or [], adopted(plugin), layerwise)
         found = rows(paces)

@@ -1,11 +1,12 @@
-"""What a run will cost, before it begins: `commeff plan`, `gain`, `bandwidth` and `scale`. Nothing else imports this room.
+"""What a run will cost, before it begins: `commeff plan`, `gain`, `bandwidth` and `scale`. Nothing else
+imports this room.
 
 question                         the words of `commeff plan` as a model, a cluster and a policy
 plan, sweeps, figures            its answers
 convergence                      steps to the same loss by published laws
 evidence                         what is known of the steps that each method needs: convergence.yaml
 gain, gain_page, drop_in         every method's best policy beside psgd's
-bandwidth, job                   Gbit/s that a method needs, of a model on a cluster or of parameters and seconds
+bandwidth                        Gbit/s that a method needs
 forecast, peak                   `--run`: what a run will send and hold
-scale                            throughput against the number of workers
+scale                            throughput against the number of workers; jobs of so many parameters and seconds
 """

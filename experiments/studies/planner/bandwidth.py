@@ -11,7 +11,7 @@ import pandas as pd
 
 from commeff.experiments.planning.bandwidth import Pace
 from commeff.experiments.planning.figures import save, utilisation
-from commeff.experiments.planning.job import Job
+from commeff.experiments.planning.scale.job import Job
 from commeff.experiments.report.draw.figures import COLOURS, INK
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.studies.planner.published import Row, rows

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from commeff.experiments.cli import app
 from commeff.experiments.cli.bandwidth import bandwidth as command
 from commeff.experiments.planning.bandwidth import LEVELS, planned
-from commeff.experiments.planning.job import Job, read_paces
 from commeff.experiments.planning.question import read_question
+from commeff.experiments.planning.scale.job import Job, read_paces
 from commeff.experiments.planning.sweeps import BANDWIDTHS, bandwidth_sweep
 from commeff.experiments.studies.planner.bandwidth import FIRST, compare, pace, read
 from tests.commeff.planner.ways import way

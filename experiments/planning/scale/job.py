@@ -44,7 +44,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Job:
-    """Equal layers of square matrices on workers, each at the end of one link; no GPU is named, so coding takes no time.
+    """Equal layers of square matrices on workers, each at the end of one link; without a GPU, coding takes no time.
 
     Attributes
     ----------
