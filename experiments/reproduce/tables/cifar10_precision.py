@@ -7,44 +7,19 @@ They train on the exact images of CIFAR-10 that are there, an eighth of them, an
 settings = {"hyper-parameters": "the same in both"}
 left_open = {
     "network and data": "ResNet-20, 8 workers of 16 images a step; 30 epochs of the exact subset",
-    "rate": "0.1, as parallel SGD has it in `cifar10_top_k`; momentum 0.9, weight decay 5e-4, cosine decay",
-}
-base = {
-    "task": "cifar10",
-    "task.variant": "subset",
-    "task.norm": "batch",
-    "task.partition": "iid",
-    "task.batch": 16,
-    "task.validation": 500,
-    "task.probe": 1000,
-    "task.width": 16,
-    "workers": 8,
-    "model": "resnet20",
-    "steps": 1774,
-    "evaluate_every": lambda c: round(c["steps"] / 4),
-    "checkpoint_every": 200,
-    "optimizer": "sgd",
-    "optimizer.momentum": 0.9,
-    "optimizer.weight_decay": 0.0005,
-    "optimizer.lr": 0.1,
-    "schedule": "cosine",
-    "method": "psgd",
-}
+    "rate": "0.1, as parallel SGD has it in `cifar10_top_k`; momentum 0.9, weight decay 5e-4, cosine decay"}
+base = {"task": "cifar10", "task.variant": "subset", "task.norm": "batch", "task.partition": "iid", "task.batch": 16,
+        "task.validation": 500, "task.probe": 1000, "task.width": 16, "workers": 8, "model": "resnet20", "steps": 1774,
+        "evaluate_every": lambda c: round(c["steps"] / 4), "checkpoint_every": 200, "optimizer": "sgd",
+        "optimizer.momentum": 0.9, "optimizer.weight_decay": 0.0005, "optimizer.lr": 0.1, "schedule": "cosine", "method": "psgd"}
 accuracy = final("test_accuracy")
 show = [accuracy, "val_accuracy", "train_loss", "test_loss", "epoch"]
 grid = [{"name": "bf16", "precision": "bf16_mixed"}, {"name": "fp32"}]
 
-
 def claims(r):
-    yield claim(
-        within(accuracy(r.bf16), accuracy(r.fp32), 0.015),
-        "bfloat16 ends within 1.5 points of 32 bits",
-        "section 4: the same accuracy with the same hyper-parameters; 1.5 points are ours",
-    )
-    yield claim(
-        accuracy(r.bf16) >= 0.65, "parallel SGD reaches 65 %", "methods are compared where parallel SGD learns", of="us"
-    )
-
+    yield claim(within(accuracy(r.bf16), accuracy(r.fp32), 0.015), "bfloat16 ends within 1.5 points of 32 bits",
+                "section 4: the same accuracy with the same hyper-parameters; 1.5 points are ours")
+    yield claim(accuracy(r.bf16) >= 0.65, "parallel SGD reaches 65 %", "methods are compared where parallel SGD learns", of="us")
 
 names = {"bf16": "bfloat16", "fp32": "32 bits"}
 figure = {"x": "epoch", "y": "val_accuracy"}

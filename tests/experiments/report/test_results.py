@@ -11,7 +11,7 @@ import pytest
 RESULTS = Path(__file__).parents[3] / "results"
 README = (RESULTS / "README.md").read_text(encoding="utf-8")
 PAGES = sorted(page for page in RESULTS.glob("*/*/report.md") if re.search(r"^Scale: ", page.read_text(), re.MULTILINE))
-NETWORKS = ("cifar10", "lecture")
+NETWORKS = ("cifar10", "converged", "lecture")
 STATES = {"hold": r"holds?", "inconclusive": "inconclusive", "fail": r"fails?"}
 
 
