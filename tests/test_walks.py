@@ -28,12 +28,6 @@ NOWHERE = {
     "experiments/run/origins.py",
     "experiments/sinks/rows.py",
 }
-BEFORE_IT_RUNS = {
-    "commeff/training/checkpoint.py",
-    "commeff/training/trainer.py",
-    "experiments/run/runner.py",
-    "experiments/tasks/sampler.py",
-}
 SMALL = {  # whose neighbours are other walks'
     "experiments/data/texts.py",
     "experiments/reproduce/tables/ef21_rate.py",
@@ -62,8 +56,8 @@ def test_a_plain_run_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
     check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"}, 65)
 
 
-def test_a_grid_that_is_only_listed_passes_by_what_runs_it(tmp_path: Path) -> None:
-    check({*grid(tmp_path)}, NOWHERE | BEFORE_IT_RUNS, {"experiments/grid/plan/expand.py"}, 57)
+def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
+    check({*grid(tmp_path)}, NOWHERE, {"experiments/grid/plan/expand.py", "experiments/grid/plan/trial.py"}, 86)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +68,10 @@ def test_a_grid_that_is_only_listed_passes_by_what_runs_it(tmp_path: Path) -> No
             "plan_choco",
             NOWHERE - {"commeff/communicator/mixing.py", "commeff/transforms/blocks.py"},
             {"commeff/planner/worker_profile.py"},
-            71,
+            73,
         ),
-        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 72),
-        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 86),
+        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 74),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 87),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -69,12 +69,11 @@ def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping
     if (finished := RunFolder(folder).result(config)) is not None:
         typer.echo(f"{folder} is finished already; its summary:", err=True)
         return tell(folder, finished)
-    from commeff.experiments.run.progress import announce, reporter
+    from commeff.experiments.run.progress import reporter
     from commeff.experiments.run.runner import RunFailed, run_one  # with torch
 
-    announce(config)
     try:
-        with reporter(config["steps"], folder) as progress:
+        with reporter(config, folder) as progress:
             summary = run_one(config, folder, progress)
     except RunFailed as error:
         complain(str(error))

@@ -150,7 +150,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
         override = _override(text)
         if override.is_sweep_override():
             faults.append(
-                f"{token!r} asks for several runs, a run has one value; lists under `grid` of a grid file are swept"
+                f"{token!r} asks for several runs, a run has one value; in a grid file `commeff grid` sweeps lists"
             )
             continue
         values[SHORTHANDS.get(key, key)] = copy_tree(override.value())

@@ -120,7 +120,7 @@ def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     done = 0
-    with reporter(total, Path(name)) as progress:
+    with reporter({"steps": total}, Path(name)) as progress:
 
         def tick() -> None:
             nonlocal done

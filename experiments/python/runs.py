@@ -18,9 +18,9 @@ from commeff.experiments.python.children import command
 from commeff.experiments.python.results import TrainedRun
 from commeff.experiments.report.data.records import read_record
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.progress import announce, reporter
+from commeff.experiments.run.progress import reporter
 from commeff.experiments.run.runner import RunFailed, run_one
-from commeff.experiments.run.store import RunFolder, check_version
+from commeff.experiments.run.store import check_version
 from commeff.training.identity import describe
 
 OBJECTS = ("method", "task")  # parts that may be given as objects
@@ -97,9 +97,7 @@ def train_given(
         if command("train", *words, *(f"--plugin={file}" for file in plugins), f"--store={store}", shown=progress) == 1:
             raise RunFailed(f"{path} failed; see {path / 'error.txt'}")
     else:
-        if progress and RunFolder(path).result(config) is None:
-            announce(config)
-        with reporter(config["steps"], path, shown=progress) as report:
+        with reporter(config, path, shown=progress) as report:
             run_one(config, path, report)
     return TrainedRun.of(read_record(path))
 
@@ -155,7 +153,7 @@ def _of_objects(
     if folder is None:
         check_version(Path(store))
     _check_same(path, config)
-    with reporter(config["steps"], path, shown=progress) as report:
+    with reporter(config, path, shown=progress) as report:
         run_one(config, path, report, parts=parts)
     return TrainedRun.of(read_record(path))
 

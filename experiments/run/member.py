@@ -29,7 +29,7 @@ from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
 from commeff.experiments.run.local import Train
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.progress import Progress, Stop, announce, reporter, stop_on_signals
+from commeff.experiments.run.progress import Progress, Stop, reporter, stop_on_signals
 from commeff.experiments.run.runner import RunFailed, claim, make_train, prepare, supervise
 from commeff.experiments.run.store import RunFolder, check_version
 from commeff.experiments.run.system import launch_info, own_device, timeout_seconds, whereabouts
@@ -176,13 +176,12 @@ def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
         with stop_on_signals(stop, again=False):
             output.into(prepared.run.path)
             rendezvous.begin(members)
-            announce(prepared.config)
 
             def work(progress: Progress, stop: Stop) -> dict[str, Any]:
                 return recorded(lambda: _train(seat, prepared, progress, stop))
 
             try:
-                with reporter(prepared.config["steps"], prepared.run.path) as progress:
+                with reporter(prepared.config, prepared.run.path) as progress:
                     summary = supervise(prepared.run, prepared.config["steps"], work, progress, stop)
             except (RunFailed, ConfigError) as error:
                 output.note(traceback.format_exc())

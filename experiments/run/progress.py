@@ -32,18 +32,31 @@ class Stop:
     requested: bool = False
 
 
-def announce(config: Mapping[str, Any]) -> None:
-    """Say on stderr what a reader of the run's numbers must know: how far the workers' data differ."""
-    if skew := data_skew(config):
-        print(f"the workers' data differ: {skew}; task.partition=iid deals them at random", file=sys.stderr)
-
-
 @contextmanager
-def reporter(steps: int, folder: Path, shown: bool = True) -> Iterator[Progress]:
-    """The function that a run calls after every step, with the steps done and the last row of measurements."""
+def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Iterator[Progress]:
+    """The function that a run calls after every step, with the steps done and the last row of measurements.
+
+    Its first call says how far the workers' data differ, which a reader of the run's numbers must know.
+    """
     if not shown:
         yield lambda step, row: None
         return
+    with _shown(int(config["steps"]), folder) as progress:
+        skew = data_skew(config)
+
+        def show(step: int, row: dict[str, Any]) -> None:
+            nonlocal skew
+            if skew:
+                with suppress(OSError):
+                    print(f"the workers' data differ: {skew}; task.partition=iid deals them at random", file=sys.stderr)
+                skew = ""
+            progress(step, row)
+
+        yield show
+
+
+@contextmanager
+def _shown(steps: int, folder: Path) -> Iterator[Progress]:
     if "ipykernel" in sys.modules:
         yield _rewritten(steps, folder.name)
         print(file=sys.stderr)

@@ -72,17 +72,19 @@ def unknown_variants(content: Mapping[str, Any], analysis: Analysis) -> list[str
 
 
 def restyled(
-    analysis: Analysis, clocks: Sequence[Wallclock], style: Mapping[str, Any]
+    analysis: Analysis, clocks: Sequence[Wallclock], style: Mapping[str, Any], in_words: bool = True
 ) -> tuple[Analysis, list[Wallclock]]:
-    """The same analysis and clocks, the variants named, ordered and coloured otherwise; without labels in words."""
+    """The same analysis and clocks, the variants named, ordered and coloured otherwise; without labels in a reader's
+    words, if they shall be."""
     labels, colours = style.get("labels", {}), style.get("colours", {})
-    words = {variant.family: readable(variant.family) for variant in analysis.variants}
+    said = {*analysis.grid.labels.values()} | ({v.family for v in analysis.variants} if not in_words else set())
+    words = {v.family: v.family if v.family in said else readable(v.family) for v in analysis.variants}
     words = {name: name for name in words} if len({*words.values()}) < len(words) else words
     order = {name: place for place, name in enumerate(style.get("order", ()))}
 
     def new(variant: Variant) -> Variant:
         family = labels.get(variant.family, words[variant.family])
-        name = labels.get(variant.name) or f"{family} {readable(variant.task)}".strip()
+        name = labels.get(variant.name) or f"{family} {readable(variant.task) if in_words else variant.task}".strip()
         colour = colours.get(variant.name, colours.get(variant.family, ""))
         return replace(variant, name=name, family=family, colour=colour)
 

@@ -90,7 +90,7 @@ def write_report(
     clocks = [wallclock(analysis, place, modeller) for place in places]
     said = {"labels": analysis.grid.labels, "order": analysis.grid.order}
     unknown = unknown_variants(said, analysis)
-    analysis, clocks = restyled(analysis, clocks, said)
+    analysis, clocks = restyled(analysis, clocks, said, in_words=False)
     topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
@@ -102,7 +102,7 @@ def write_report(
     if style:
         files = styled(style, drawn, analysis, clocks, build)
         if content := {key: style.common[key] for key in ("labels", "order") if key in style.common}:
-            own = _tables(*restyled(analysis, clocks, content), columns)
+            own = _tables(*restyled(analysis, clocks, content, in_words=False), columns)
             printed = tables | {table.name: table for table in own}
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,15 @@ def test_the_measurements_named_are_those_of_a_run(tmp_path: Path) -> None:
         assert {*(measured(config) or ())} == rows[-1].keys() - {"step", "lr"} | sampled
     kinds = [kind for kind in vars(tasks).values() if inspect.isclass(kind) and "evaluate" in dir(kind)]
     assert {kind.evaluate for kind in kinds} == {
-        each.evaluate for each in (tasks.Supervised, tasks.Language, tasks.LeastSquares, tasks.Quadratic, tasks.Risk)
+        each.evaluate
+        for each in (
+            tasks.Supervised,
+            tasks.Language,
+            tasks.LeastSquares,
+            tasks.Logistic,
+            tasks.Quadratic,
+            tasks.Risk,
+        )
     }
 
 

@@ -55,11 +55,11 @@ def test_no_figure_cuts_a_name(store: Path, tmp_path: Path, monkeypatch: pytest.
     cut: dict[str, list[str]] = {}
     wide: dict[str, bool] = {}
 
-    def look(canvas: Canvas, folder: Path, name: str) -> None:
-        cut[name] = overhang(canvas)
-        wide[name] = any(LONG.split()[-1] in text.get_text() for text in canvas.findobj(Text))
+    def look(canvas: Canvas, path: Path) -> None:
+        cut[path.stem] = overhang(canvas)
+        wide[path.stem] = any(LONG.split()[-1] in text.get_text() for text in canvas.findobj(Text))
 
-    monkeypatch.setattr(drawing, "_print", look)
+    monkeypatch.setattr(drawing, "print_to", look)
     monkeypatch.setattr(html, "svg", lambda figure, panel: "")
     write_report(store, tmp_path / "out")
     assert {"convergence", "pareto", "speed_up", "step_time", "modelled_convergence"} <= {*cut}

@@ -122,5 +122,5 @@ def test_the_committed_style_is_one(analysis: Analysis, tmp_path: Path) -> None:
     (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) [\d.]+ \]", pdf)
     assert float(width) == 3.25 * 72
     assert {*pd.read_csv(written.folder / "figures" / "convergence.csv")["variant"]} == {"psgd", "dsgd", "choco"}
-    with pytest.raises(ValueError, match=r"--style must be a file, got .*: No such file"):
+    with pytest.raises(ValueError, match=r"--style must be lecture, paper or a file, got .*: No such file"):
         read_style(tmp_path / "nowhere.yaml")
