@@ -45,7 +45,7 @@ def gain(
     method to compare, instead of those that ship.
     """
     with refusals():
-        from commeff.experiments.config.method_words import label, split_methods
+        from commeff.experiments.config.method_words import split_methods
         from commeff.experiments.planning.question import SEARCHED, is_method_word, read_method, read_question
 
         try_folder("--out", out)
@@ -62,7 +62,7 @@ def gain(
         from commeff.experiments.planning.gain import conclusion, gains, given_methods, table_rows, tokens_of
         from commeff.planner import WorkerMethod
 
-        given = given_methods([(label(own), WorkerMethod(read_method(own, plugins))) for own in named], span)
+        given = given_methods([WorkerMethod(read_method(own, plugins)) for own in named], span)
         rows = gains(question, given)
         cluster = question.cluster
         sentence = conclusion(rows, f"{cluster.gpus} x {cluster.gpu.name} ({cluster.name})")

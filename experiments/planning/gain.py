@@ -17,11 +17,10 @@ from typing import Any
 
 from commeff.cluster.codecs import source
 from commeff.experiments.planning.drop_in import changed_lines
-from commeff.experiments.planning.evidence import Evidence, evidence
+from commeff.experiments.planning.evidence import Evidence, evidence, way_label
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
 from commeff.experiments.planning.question import SEARCHED, Question, method_words
 from commeff.planner import Plan, WorkerMethod, search
-from commeff.planner.policies import PLAIN
 
 TOKENS_PER_PARAMETER = 20  # of a run, unless told
 HEADS = ("step s", "exposed s", "memory GiB", "hours", "wins up to", "steps", "verdict", "lines")
@@ -176,19 +175,20 @@ def tokens_of(question: Question) -> float:
     return question.tokens or TOKENS_PER_PARAMETER * float(question.model.parameters)
 
 
-def given_methods(named: Sequence[tuple[str, WorkerMethod]], steps: tuple[float, float] | None) -> list[Evidence]:
+def given_methods(ways: Sequence[WorkerMethod], steps: tuple[float, float] | None) -> list[Evidence]:
     """The methods of a command line, with what is known of them, or with the range that was given.
 
     Parameters
     ----------
-    named : the words of each and what they mean.
+    ways : the methods, called by their words.
     steps : the range that was given.
     """
     known = {each.name: each for each in evidence()}
     found = []
-    for name, way in named:
-        if way.method == PLAIN:
+    for way in ways:
+        if way.is_plain:
             raise ValueError("methods of a gain must be others than psgd, got psgd: it is what all are compared with")
+        name = way_label(way)
         each = known.get(name, Evidence(name, way))
         found.append(Evidence(name, way, steps, ("given", "given"), "as given") if steps else each)
     return found

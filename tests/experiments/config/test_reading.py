@@ -282,8 +282,8 @@ Change = Callable[[dict[str, Any]], dict[str, Any]]
 def listed(tmp_path: Path, change: Change, **head: Any) -> Path:
     """A list of one cell, with something put in its place."""
     config = compose(["method=dsgd", "topology=ring", "task=quadratic", "workers=4", "steps=2"])
-    line = {"run": run_id(config), "number": 1, "labels": {}, "name": None, "checkpoint": 0, "apart": {}, "config": config}
-    line |= {"settings": {"method": "dsgd"}}
+    line = {"run": run_id(config), "number": 1, "labels": {}, "name": None, "checkpoint": 0, "config": config}
+    line |= {"settings": {"method": "dsgd"}, "apart": {}}
     first = {"version": 2, "name": "g", "title": "g", "plugins": [], "store": str(tmp_path / "store")} | head
     path = tmp_path / "cells.jsonl"
     path.write_text(f"{json.dumps(first)}\n{json.dumps(line | change(config))}\n")
