@@ -1,0 +1,52 @@
+from commeff.experiments.reproduce import claim, final, order
+
+title = "DiLoCo against data parallelism, by the size of the model and the number of replicas"
+paper = "Charles et al. 2025, communication-efficient language model training scales reliably: scaling laws for DiLoCo, arXiv 2503.09799"
+about = """The paper trains models of 35 million to 10 billion parameters on 20 tokens a parameter, and finds that DiLoCo's loss is the
+further above that of data parallelism the more replicas there are, and the nearer the larger the model. Here the same is asked of Llamas a
+thousand times smaller, which two cores train on as many tokens a parameter: whether the trend goes on downwards. All settings are the
+paper's but for sizes, text and batch; rates are tuned as it tunes them, inner and outer together, for every number of replicas M."""
+settings = {"H": 30, "tokens": "20 a parameter", "inner": "AdamW (0.9, 0.99), weight decay 1/T, gradients clipped to norm 1",
+            "outer": "Nesterov momentum 0.9, the rate tuned", "schedule": "warm-up, cosine decay to 5 %"}
+left_open = {"models": "Llamas of 43,080, 127,424 and 329,376 parameters; tokens are bytes, 256 of them, embeddings tied",
+             "text": "WikiText-2, windows of 64 bytes", "batch": "1,024 tokens a step over all replicas, for every size; the paper tunes it",
+             "warm-up": "5 % of the steps; the paper's 1,000 steps are more than the smallest run has",
+             "rates": "all pairs on the smallest model, on a seed of its own and at the full length; on larger models the best pair and its neighbours"}
+parameters = ["rates"]  # inner / outer
+
+def inner(c):
+    return float(c["rates"].split(" / ")[0])
+
+def outer(c):
+    return float(c["rates"].split(" / ")[1])
+
+def length(c):
+    return round(20 * c.task.d / 1024)
+
+base = {"task": "language", "task.data": "wikitext-2", "optimizer": "adamw", "optimizer.lr": inner, "optimizer.betas": [0.9, 0.99],
+        "optimizer.weight_decay": lambda c: 1 / c["steps"], "clip": 1.0, "steps": length, "task.batch": lambda c: 16 / c["workers"],
+        "schedule": "one_cycle", "schedule.pct_start": 0.05, "schedule.div_factor": 20, "schedule.final_div_factor": 1,
+        "evaluate_every": lambda c: round(c["steps"] / 8), "checkpoint_every": 500}
+seeds = [0, 1, 2, 3, 4]
+tune = {"over": "rates", "by": "val_loss", "seeds": [100]}
+loss = final("test_loss")
+show = [loss, "val_loss", "payload_bytes"]
+SMALL, MIDDLE, LARGE = "llama_40k", "llama_130k", "llama_300k"
+
+def pairs(inners, outers):
+    return {"rates": [f"{i} / {o}" for i in inners for o in outers]}
+
+_diloco = {"method": "diloco", "method.period": 30, "method.outer.lr": outer}
+grid = [{"name": "psgd", "method": "psgd", "workers": 1, "model": SMALL, **pairs([0.004, 0.0048, 0.0056, 0.0067, 0.008, 0.0095, 0.0113, 0.0135, 0.016, 0.019, 0.0226, 0.0269, 0.032, 0.038, 0.045, 0.054], [1])},
+        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": SMALL, **pairs([0.008, 0.016, 0.032, 0.064], [0.4, 0.6, 0.8, 1.0])}]
+
+def claims(r):
+    for at in r.each("model", of="psgd"):
+        yield claim(order(*(loss(at.diloco(workers=m)) for m in (1, 2, 4, 8))), "DiLoCo's loss grows with the number of replicas",
+                    "section 4.1: the loss grows with M at every size")
+        yield claim(loss(at.diloco(workers=1)) <= loss(at.psgd), "with one replica DiLoCo ends no higher than data parallelism",
+                    "section 4.1: M = 1 is at least as good")
+
+figure = {"x": "workers", "y": loss, "log": "x"}
+scales = {"smoke": {"steps": 60, "evaluate_every": 30, "task.probe": 256, "keep": {"workers": [1, 2]}}}
+cost = {"smoke": "20 s", "full": "hours"}
