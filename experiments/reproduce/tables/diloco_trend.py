@@ -37,8 +37,8 @@ def pairs(inners, outers):
     return {"rates": [f"{i} / {o}" for i in inners for o in outers]}
 
 _diloco = {"method": "diloco", "method.period": 30, "method.outer.lr": outer}
-grid = [{"name": "psgd", "method": "psgd", "workers": 1, "model": SMALL, **pairs([0.004, 0.0048, 0.0056, 0.0067, 0.008, 0.0095, 0.0113, 0.0135, 0.016, 0.019, 0.0226, 0.0269, 0.032, 0.038, 0.045, 0.054], [1])},
-        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": SMALL, **pairs([0.008, 0.016, 0.032, 0.064], [0.4, 0.6, 0.8, 1.0])}]
+grid = [{"name": "psgd", "method": "psgd", "workers": 1, "model": SMALL, **pairs([0.0028, 0.004, 0.0056, 0.0067, 0.008, 0.0095, 0.0113, 0.0135, 0.016, 0.0226, 0.032, 0.045], [1])},
+        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": SMALL, **pairs([0.008, 0.016, 0.032], [0.1, 0.2, 0.4, 0.8])}]
 
 def claims(r):
     for at in r.each("model", of="psgd"):
