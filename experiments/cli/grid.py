@@ -44,10 +44,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file, see bel
 def grid(
     file: File,
     settings: Settings = None,
-    store: Annotated[Path | None, typer.Option("--store", help="The folder with one folder per run.  [default: runs/NAME]")] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="One folder per run.  [default: runs/NAME]")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("-j", "--jobs", help="Number of processes at a time.  [default: one per core]", show_default=False),
+        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds per cell; 0: no limit.")] = 0.0,
     minutes: Minutes = None,
@@ -56,10 +56,10 @@ def grid(
     ] = 0,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Only cells with key=value, in a state, or of a run; may be repeated.", show_default=False),
+        typer.Option("--only", help="Cells with key=value, in a state, or a run; may be repeated.", show_default=False),
     ] = None,
-    shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Only every N-th cell, from the I-th on.")] = None,
-    collect: Annotated[bool, typer.Option("--collect", help="Run nothing; count the finished cells and report them.")] = False,
+    shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing; count and report finished cells.")] = False,
     max_cells: Annotated[
         int, typer.Option("--max-cells", help="Refuse a grid with more cells.", min=1, max=1_000_000)
     ] = 10_000,
@@ -68,7 +68,7 @@ def grid(
     launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
     site: Annotated[
         Path | None,
-        typer.Option("--site", help="The description of a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
+        typer.Option("--site", help="File on a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
     ] = None,
     emit: Annotated[
         Path | None,
@@ -96,9 +96,9 @@ def grid(
         select: {over: optimizer.lr, by: val_accuracy}
 
     The same command skips finished cells and resumes the others from their checkpoints. Two commands on one store share
-    the work. Ctrl-C stops with checkpoints; a second Ctrl-C stops at once. A failed cell does not stop the others. A cell
-    with `nproc=4` takes four of the `-j` processes, and runs alone if `-j` is smaller. With device=cuda, parallel cells are
-    distributed over the GPUs; `-j` is their number, also if several share a GPU.
+    the work. Ctrl-C stops with checkpoints; a second Ctrl-C stops at once. A failed cell does not stop the others. A
+    cell with `nproc=4` takes four of the `-j` processes, and runs alone if `-j` is smaller. With device=cuda, parallel
+    cells are distributed over the GPUs; `-j` is their number, also if several share a GPU.
 
     On SLURM, a site file describes the jobs (partition, time, modules, ...): `--site`, else the environment variable
     COMMEFF_SITE, else ~/.config/commeff/site.yaml; experiments/sites/example.yaml shows every key. Tasks stop with
