@@ -41,8 +41,8 @@ def gain(
     "unknown" if no source covers the job.
 
     KEYs are those of `commeff plan`: `model=`, `parameters=` (a GPT of about this size) or sizes; `cluster=` a name or
-    a     YAML file, `gpus= bandwidth= global_batch= tokens= precision= overlap=`. Each `method=` with its keys adds a method
-    to compare, instead of the default ones.
+    a YAML file, `gpus= bandwidth= global_batch= tokens= precision= overlap=`. Each `method=` with its keys adds a
+    method to compare, instead of the default ones.
     """
     with refusals():
         from commeff.experiments.config.method_words import split_methods
