@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.settings import data_skew
 from commeff.experiments.grid.local.scheduler import Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
@@ -30,6 +30,7 @@ from commeff.experiments.grid.plan.cells import (
     total,
 )
 from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid
+from commeff.experiments.run.progress import opening
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
 
@@ -243,14 +244,18 @@ def run(request: Request) -> Outcome:
     remaining = total(unfinished, rates(cells), request.limits.jobs)
     with Watch(unfinished, request.place, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
-        skews = dict.fromkeys(filter(None, (data_skew(cell.config) for cell in unfinished)))
-        for line in (*(f"the workers' data differ: {skew}" for skew in skews), *damages):
+        for line in (*server.call(_openings, [cell.config for cell in unfinished]), *damages):
             watch.say(line)
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
     states = outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}
     return Outcome(chosen, states, interrupted, frozenset(scheduler.left))
+
+
+def _openings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What must be known of runs, each line once; torch is asked, in another process."""
+    return [*dict.fromkeys(line for config in configs for line in opening(config))]
 
 
 def _unfinished(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:

@@ -36,23 +36,31 @@ class Stop:
 def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Iterator[Progress]:
     """The function that a run calls after every step, with the steps done and the last row of measurements.
 
-    Its first call says how far the workers' data differ, which a reader of the run's numbers must know.
+    Its first call says the `opening` before.
     """
     if not shown:
         yield lambda step, row: None
         return
     with _shown(int(config["steps"]), folder) as progress:
-        skew = data_skew(config)
+        lines = opening(config)
 
         def show(step: int, row: dict[str, Any]) -> None:
-            nonlocal skew
-            if skew:
-                with suppress(OSError):
-                    print(f"the workers' data differ: {skew}; task.partition=iid deals them at random", file=sys.stderr)
-                skew = ""
+            with suppress(OSError):
+                for line in lines:  # in the first call: later none is left
+                    print(line, file=sys.stderr)
             progress(step, row)
 
         yield show
+
+
+def opening(config: Mapping[str, Any]) -> Iterator[str]:
+    """What a reader of a run's numbers must know: how far its workers' data differ, and that it leaves GPUs idle."""
+    import torch
+
+    if skew := data_skew(config):
+        yield f"the workers' data differ: {skew}; task.partition=iid deals them at random"
+    if config.get("device") == "cpu" and torch.cuda.is_available():
+        yield "the run computes on the CPU, and leaves the GPU of this machine idle: device=cuda uses it"
 
 
 @contextmanager
