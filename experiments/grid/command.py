@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
@@ -244,18 +243,13 @@ def run(request: Request) -> Outcome:
     remaining = total(unfinished, rates(cells), request.limits.jobs)
     with Watch(unfinished, request.place, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
-        for line in (*server.call(_openings, [cell.config for cell in unfinished]), *damages):
+        for line in (*server.call(opening, [cell.config for cell in unfinished]), *damages):
             watch.say(line)
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)
     interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
     states = outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}
     return Outcome(chosen, states, interrupted, frozenset(scheduler.left))
-
-
-def _openings(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What must be known of runs, each line once; torch is asked, in another process."""
-    return [*dict.fromkeys(line for config in configs for line in opening(config))]
 
 
 def _unfinished(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:

@@ -64,8 +64,7 @@ def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str,
         asks["ntasks-per-node"] = site.processes_per_node  # at most: SLURM deals them unevenly otherwise
     share = f"--only nproc={shape.processes} --only device={shape.device} -j {shape.jobs}"
     share += f' --shard "$((SLURM_ARRAY_TASK_ID + 1))/{shape.tasks}"'
-    launcher = " --launcher srun" if shape.nodes > 1 else ""
-    more = "".join(f" {option}" for option in options)
+    more = "".join(f" {option}" for option in (*["--launcher srun"] * (shape.nodes > 1), "--no-report", *options))
     cells, processes = _count(shape.cells, "cell"), _count(shape.processes, "process", "es")
     what = f"{cells} of {' '.join(title.split())!r}, each of {processes}"
     return _filled(
@@ -74,7 +73,7 @@ def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str,
         WHAT=f"{what}, in {_count(shape.tasks, 'task')}.",
         HOW=_how(shape),
         SITE="\n".join(_before(site)),
-        RUN=f"{command} grid {shlex.quote(str(folder / 'cells.jsonl'))} {share}{launcher} --no-report{more}",
+        RUN=f"{command} grid {shlex.quote(str(folder / 'cells.jsonl'))} {share}{more}",
         REQUEUES=str(site.requeues),
     )
 
