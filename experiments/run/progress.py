@@ -54,7 +54,7 @@ def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Ite
 
 
 def opening(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What must be known of runs, each line once: how far their workers' data differ, and that they leave a GPU idle."""
+    """What must be known of runs, each line once: how their workers' data differ, and that they leave a GPU idle."""
     import torch
 
     skews = dict.fromkeys(filter(None, map(data_skew, configs)))
