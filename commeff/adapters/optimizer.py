@@ -123,7 +123,7 @@ class DistributedOptimizer(Optimizer):
     """
 
     _step_supports_amp_scaling = True  # a GradScaler always calls the step, which must be one of all workers
-    _complete = False
+    _complete = _averaged = False
 
     def __init__(
         self,
@@ -208,7 +208,9 @@ class DistributedOptimizer(Optimizer):
         """torch's optimizers begin with none."""
 
     def _take_options(self) -> None:
-        """Let the local step have what was written into the groups."""
+        """Let the local step have what was written into the groups, if the model is this worker's own."""
+        if self._averaged:
+            raise RuntimeError("within averaged() the model is not this worker's: leave it before you train or save")
         options = options_of(self.param_groups)
         if options != self._options:
             if self._gradients.sent:
@@ -232,16 +234,13 @@ class DistributedOptimizer(Optimizer):
     def no_sync(self) -> AbstractContextManager[None]:
         """Around every backward pass of a step but the last, as in DDP: what the last one completes is sent meanwhile.
 
-            for i, batch in enumerate(batches):
-                with optimizer.no_sync() if i < len(batches) - 1 else nullcontext():
-                    (loss_of(batch) / len(batches)).backward()
-            optimizer.step()
+        Without it the first step shows that several passes come, and all is sent at the step, to the same result.
         """
         return self._gradients.accumulating()
 
     @property
     def gradient_norm(self) -> Tensor | None:
-        """Of the last step, a number: the norm that `clip` bounded, before it did; None where nothing was clipped."""
+        """Of the last step taken, a number: the norm that `clip` bounded, before it did; None: nothing was clipped."""
         transform = self.strategy.gradients
         return transform.norm[0, 0] if isinstance(transform, Clipped) and transform.norm is not None else None
 
@@ -334,10 +333,12 @@ class DistributedOptimizer(Optimizer):
         """
         if self._gradients.sent:
             raise RuntimeError("averaged must not come between backward and step, where gradients have been sent")
+        before, self._averaged = self._averaged, True
         try:
             with self._holding.averaged(calibrate):
                 yield
         finally:
+            self._averaged = before
             self._weights.restored()
 
     def state_dict(self) -> dict[str, Any]:
