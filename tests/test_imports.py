@@ -46,7 +46,7 @@ ONLY_IN = {  # modules with few homes
         "commeff.experiments.reproduce.command",
     ),
     "hydra": ("commeff.experiments.config.compose",),
-    "torchvision": (),  # beside a torch without CUDA its wheel of PyPI breaks whatever imports it
+    "torchvision": (),  # installed for users; beside a torch for CPUs its wheel of PyPI breaks what imports it
 }
 ABOVE = ("methods", "replicas", "training", "adapters", "laws", "cluster", "planner")
 NEVER = {  # inside commeff: the rooms that each room must not know

@@ -208,9 +208,8 @@ class DistributedOptimizer(Optimizer):
         """torch's optimizers begin with none."""
 
     def _take_options(self) -> None:
-        """Let the local step have what was written into the groups, if the model is this worker's own."""
-        if self._averaged:
-            raise RuntimeError("within averaged() the model is not this worker's: leave it before you train or save")
+        """Let the local step have what was written into the groups."""
+        self._refuse_average()
         options = options_of(self.param_groups)
         if options != self._options:
             if self._gradients.sent:
@@ -220,6 +219,11 @@ class DistributedOptimizer(Optimizer):
                 )
             self.strategy.local.options = options
             self._options = options
+
+    def _refuse_average(self) -> None:
+        """Refuse what needs this worker's model while the average one is in its place."""
+        if self._averaged:
+            raise RuntimeError("within averaged() the model is not this worker's: leave it to train, save or load")
 
     def _show_options(self) -> None:
         """Let the groups have what the method's own schedule has moved."""
@@ -254,6 +258,7 @@ class DistributedOptimizer(Optimizer):
 
         Every trainable parameter must have a gradient, unless find_unused_parameters was given.
         """
+        self._refuse_average()
         with torch.enable_grad():
             loss = None if closure is None else closure()
         if self._scale is not None and not self._scaled:
@@ -324,7 +329,8 @@ class DistributedOptimizer(Optimizer):
                 evaluate(model)
 
         No second model is needed, so one that FSDP2 has split is evaluated as it lies; a copy of what this process
-        updates is kept. Every process enters and leaves it. Not between backward and step.
+        updates is kept. Every process enters and leaves it. Not between backward and step. To train, save or load is
+        refused meanwhile.
 
         Parameters
         ----------
@@ -363,6 +369,7 @@ class DistributedOptimizer(Optimizer):
         at the mean of their parameters and buffers, and what the method and its optimizer remember begins anew, as
         `commeff.train` has it; schedules and the clock go on.
         """
+        self._refuse_average()
         here, worker = origin(self.communicator, self._layout), self.communicator.workers[0]
         states = [state] if isinstance(state, Mapping) else [*state]
         anew = not isinstance(state, Mapping) and len(states) != self.communicator.n
