@@ -106,7 +106,7 @@ def _head(name: str, asks: Mapping[str, object], site: Site, output: Path) -> It
 
 
 def _without_gpus(site: Site) -> Site:
-    others = [words for words in site.options if not re.match("--gpu|-G|--gres=gpu|--[a-z]+-per-gpu", words)]
+    others = [words for words in site.options if not re.match("--gpu|--gres=gpu|--[a-z]+-per-gpu", words)]
     return replace(site, gpus_per_node=None, options=tuple(others))
 
 
