@@ -184,11 +184,9 @@ def keep_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
     Traceback (most recent call last):
     commeff.experiments.config.schema.ConfigError: --shard must be i/n with i from 1 to n, such as 1/4, got 4/3
     """
-    if shard is None:
-        return list(cells)
     if faults := shard_faults(shard):
         raise ConfigError(faults)
-    place, count = map(int, shard.split("/"))
+    place, count = map(int, (shard or "1/1").split("/"))
     return list(cells)[place - 1 :: count]
 
 
