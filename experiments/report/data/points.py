@@ -142,7 +142,7 @@ def kinds(
             found[name] = kind
     for key in per:
         if key == NAME and key not in settings:
-            raise ValueError("--per name must be of a grid that names its cells, got no name: add name: to the grid file")
+            raise ValueError("--per name must be of a grid that names its cells, got none: add name: to the grid file")
         if key not in settings:
             raise ValueError(f"--per must be a setting of some run, got {key!r}{did_you_mean(key, settings)}")
     return found
