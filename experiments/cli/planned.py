@@ -120,8 +120,8 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
 
     if "method" in question.policy:
         raise ValueError(
-            f"--search must be of psgd, got method={question.policy['method']}: leave the method out, or let commeff gain "
-            "find its best policy, with the same words but --search"
+            f"--search must be of psgd, got method={question.policy['method']}: leave the method out, or let "
+            "commeff gain find its best policy, with the same words but --search"
         )
     leave("--search", [key for key in question.policy if key not in SEARCHED])
 
