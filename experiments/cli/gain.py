@@ -87,6 +87,10 @@ def gain(
     coded = [f"{each.name} {each.coding}" for each in rows if each.coding]
     if coded:
         typer.echo(f"encoding and decoding: {'; '.join(coded)}")
+    typer.echo("best policies:")
+    for each in rows:
+        if each.plan:
+            typer.echo(f"  {each.name}: {each.row()['policy']}")
     typer.echo("steps, by their sources:")
     for each in rows[1:]:
         typer.echo(f"  {each.name}: {each.silence or each.of.why}")

@@ -118,6 +118,11 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     """The best policies found, the fastest first."""
     from commeff.experiments.planning.question import SEARCHED
 
+    if "method" in question.policy:
+        raise ValueError(
+            f"--search must be of psgd, got method={question.policy['method']}: leave the method out, or let "
+            "commeff gain find its best policy, with the same words but --search"
+        )
     leave("--search", [key for key in question.policy if key not in SEARCHED])
 
     from commeff.experiments.planning.plan import describe, policy_words

@@ -208,7 +208,7 @@ def conclusion(rows: Sequence[Gain], where: str) -> str:
     if wins:
         best = wins[0]  # the fewest hours at its most steps
         least, most = (best.break_even / steps for steps in reversed(best.of.range or ()))
-        times = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
+        times = " to ".join(dict.fromkeys((floor(least), floor(most))))
         return (
             f"On {where}, {best.name} reaches psgd's loss {times} times as fast as psgd: it wins if it needs at most "
             f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
@@ -234,6 +234,15 @@ def floor(number: float) -> str:
     return f"{math.floor(number / unit) * unit:.3g}"
 
 
+def _digits(hours: float) -> str:
+    """Three digits, and no powers of ten.
+
+    >>> _digits(75.39), _digits(1041.2)
+    ('75.4', '1,041')
+    """
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
+
+
 def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
     """A line for each method, as one reads it."""
     lines = []
@@ -245,8 +254,8 @@ def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
         cells = (
             f"{row['step_seconds']:.3g}",
             f"{row['exposed_seconds']:.3g}",
-            f"{row['memory_added_bytes'] / GIB:+.1f}",
-            "-" if hours is None else " to ".join(dict.fromkeys(f"{end:,.3g}" for end in hours)),
+            f"{row['memory_bytes'] / GIB:.1f}" if each.plan is each.psgd else f"{row['memory_added_bytes'] / GIB:+.1f}",
+            "-" if hours is None else " to ".join(dict.fromkeys(map(_digits, hours))),
             "-" if each.verdict == "baseline" else floor(each.break_even),
             each.steps,
             each.verdict,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from commeff.experiments.escape import latex_text
 from commeff.experiments.report.write.table import Column, Item, Table
@@ -76,10 +77,13 @@ def _heads(columns: Sequence[Column]) -> list[list[str]]:
 
     >>> _heads([Column("n"), Column("local models' loss", "mean")])
     [['', 'local'], ['', "models'"], ['n', 'loss'], ['', 'mean']]
+    >>> _heads([Column("compressor.ratio")])
+    [['compressor.ratio']]
     """
     rooms = [max([HEADING, *(len(item.plain) for item in column.items)]) for column in columns]
-    above = [textwrap.wrap(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
-    below = [textwrap.wrap(column.under, room) for column, room in zip(columns, rooms, strict=True)]
+    wrapped = partial(textwrap.wrap, break_long_words=False)  # a key is no word to be cut
+    above = [wrapped(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
+    below = [wrapped(column.under, room) for column, room in zip(columns, rooms, strict=True)]
     high, low = (max(map(len, stacks), default=0) for stacks in (above, below))
     stacks = [[""] * (high - len(a)) + a + b + [""] * (low - len(b)) for a, b in zip(above, below, strict=True)]
     return [list(line) for line in zip(*stacks, strict=True)]
