@@ -78,7 +78,7 @@ class Operation(dist.Work):
             self.done.result(self._timeout)
         except TimeoutError:
             raise RuntimeError(f"{self} waits for ever") from None
-        places, self._places = self._places, []
+        places, self._places, self.args, self._read = self._places, [], (), []
         for place, result in places:
             if not (flat(place) == 255).all():
                 raise RuntimeError(f"somebody wrote where {self} puts its results")
@@ -110,15 +110,20 @@ class Late(dist.ProcessGroup):
         pace = random.Random(f"{self.group_name} {self.rank()}")
         while batch := self._queue.get():
             time.sleep(pace.uniform(0, SLOWEST))
-            try:
-                for work in [work for operation in batch for work in operation.works(self._gloo)]:
-                    work.wait()
-                for operation in batch:
-                    operation.done.set_result(None)
-            except Exception as fault:
-                self._fault = self._fault or fault
-                for operation in batch:
-                    operation.done.set_exception(fault)
+            self._do(batch)
+            del batch
+
+    def _do(self, batch: Sequence[Operation]) -> None:
+        try:
+            for work in [work for operation in batch for work in operation.works(self._gloo)]:
+                work.wait()
+        except Exception as fault:
+            self._fault = self._fault or fault
+            for operation in batch:
+                operation.done.set_exception(fault)
+        else:
+            for operation in batch:
+                operation.done.set_result(None)
 
     def post(self, name: str, *args: Any) -> Operation:
         """What every operation does."""
@@ -157,7 +162,7 @@ class Late(dist.ProcessGroup):
             self._store.set(f"{name}: all", "")
         try:
             self._store.wait([f"{name}: all"], timeout)
-        except dist.DistStoreError:
+        except RuntimeError:
             raise RuntimeError(f"a group of {ranks} waits for ever: some processes make none meanwhile") from None
         if not mine:
             return None
