@@ -1,4 +1,4 @@
-"""The `commeff` command. Commands import what they need when they run, so that --help answers at once."""
+"""The `commeff` command. Commands import their needs when they run, so that --help answers at once."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Communication-efficient data-parallel training: compression, gossip, local steps, on simulated workers.
+    help="""Communication-efficient data-parallel training: compression, gossip and local steps.
 
-    One run is `train`, many are `grid`, what came out is `report`; `list` and `show` tell what there is to choose.
+    `train` makes one run and `grid` many; `report` compares them. `list` and `show` describe the choices.
 
     Settings are `key=value` words: `task= model= method= compressor= topology= optimizer= schedule= workers= steps=
-    seed= data_dir=`, and dotted keys inside a part, such as `optimizer.lr=0.05 compressor.ratio=0.01 method.period=4`.
+    seed= data_dir=`, and keys of a part, such as `optimizer.lr=0.05 compressor.ratio=0.01 method.period=4`.
 
-    Exit codes: 0 good (a diverged run is a result), 1 a run failed or the output cannot be written, 2 bad usage,
-    3 outside tolerance, 130 interrupted, 141 nobody reads the output any more.
+    Exit codes: 0 success (a diverged run is a result), 1 a run failed or the output cannot be written, 2 wrong usage,
+    3 outside tolerance, 130 interrupted, 141 the reader of the output is gone.
     """,
-    epilog="Begin with `commeff train method=dsgd topology=exponential`, `commeff list`, `commeff show method=choco`.",
+    epilog="Start with `commeff train method=dsgd topology=exponential`, `commeff list`, `commeff show method=choco`.",
 )
 
 COMMANDS: dict[str, Callable[..., None]] = {
@@ -65,7 +65,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "scale": scale.scale,
     "sys-info": look.system_information,
 }
-BENCHES = ("step", "mix", "processes", "tensor", "images", "store")  # of a checkout, as `lab` is
+BENCHES = ("step", "mix", "processes", "tensor", "images", "store")  # in a checkout only, like `lab`
 
 
 def _print_version(asked: bool) -> None:
@@ -80,12 +80,12 @@ def general(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    # without words of its own, so that --help prints the application's
+    # no docstring, so that --help prints the application's
     pass
 
 
 def only_from_a_checkout() -> None:
-    """Runs from a checkout of the repository."""
+    """Available in a checkout of the repository only."""
     with refusals():
         import_module(STUDIES)
 
@@ -99,7 +99,7 @@ app.add_typer(exercise.app, name="exercise")
 try:
     import_module(f"{STUDIES}.commands").add(app, tools.bench)
 except ModuleNotFoundError as error:
-    if error.name != STUDIES:  # which a wheel does not hold
+    if error.name != STUDIES:  # not part of a wheel
         raise
     anything = {"allow_extra_args": True, "ignore_unknown_options": True}
     app.command("lab", context_settings=anything)(only_from_a_checkout)
@@ -108,5 +108,5 @@ except ModuleNotFoundError as error:
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Entry point of the console script: do what the words say (None: those of the command line), and exit."""
+    """Entry point of the console script: run a command (None: that of the command line), and exit."""
     sys.exit(ending.exit_code(app, words))

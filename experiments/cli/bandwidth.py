@@ -24,7 +24,7 @@ from commeff.experiments.cli.common import (
 def bandwidth(
     settings: Settings = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write utilisation,gbit_per_s; - prints them alone.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write utilisation,gbit_per_s; - prints only these.")
     ] = None,
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="Draw utilisation against bandwidth.")
@@ -33,30 +33,29 @@ def bandwidth(
         bool,
         typer.Option(
             "--layerwise",
-            help="Let every exchange leave layer by layer while the backward pass runs, outer gradients too, as the "
-            "simulator of Streaming DiLoCo does. Otherwise each method hides what it can.",
+            help="Send every exchange layer by layer during the backward pass, also outer gradients, as in the "
+            "simulator of Streaming DiLoCo. By default each method overlaps as it really does.",
         ),
     ] = False,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Gbit/s between workers at which 50, 80, 90, 95 and 99 % of all time is computing, by method.
+    """Compute the Gbit/s between workers that each method needs to spend 50 to 99 % of the time computing.
 
     * `commeff bandwidth parameters=10e9 layers=48 step_seconds=0.8 workers=2 method=diloco method.period=100`
     * `commeff bandwidth parameters=10e9 layers=48 step_seconds=0.8 --layerwise --figure bandwidth.png`
     * `commeff bandwidth parameters=1e9 layers=24 step_seconds=1 workers=8 latency="50 ms" method=dsgd topology=ring`
     * `commeff bandwidth model=llama2-7b cluster=a100_4nic gpus=64 recompute=full method=psgd method=diloco period=50`
 
-    A job is `parameters= layers= step_seconds=` (of computing), `workers=` (2), `dtype=` (bf16, fp16 or fp32) and
-    `latency=` of a message (0); each worker has one link to all others. Or it is a model on a cluster, by the words of
-    `commeff plan`, split as they say; then the bandwidth is a NIC's, and workers and ZeRO stage are the best at each.
+    A job is `parameters= layers= step_seconds=` (computing), `workers=` (2), `dtype=` (bf16, fp16 or fp32) and
+    `latency=` of a message (0); each worker has one link to all others. With the keys of `commeff plan`, the job is a
+    split model on a cluster; then the bandwidth is that of a NIC, with the best workers and ZeRO stage for each value.
 
-    Methods are described by the words of `commeff train`: each `method=` begins another one, and what stands before the
-    first belongs to all. `period=` is short for `method.period=`. Without any, psgd, two DiLoCos and top-1 % mem_sgd
-    are shown.
+    Methods have the keys of `commeff train`. Each `method=` begins a new one; keys before the first apply to all.
+    `period=` is short for `method.period=`. The default is psgd, two DiLoCos and top-1 % mem_sgd.
 
-    Nothing is measured. What a method sends is its profile, which is what a run sends; seconds are modelled. With
-    --layerwise 163 of the 165 cells that two papers print are met within one step of their grid, a factor of 1.2.
+    Messages are those of a run (`commeff.profile`), and seconds are modelled. With --layerwise, 163 of 165 cells of two
+    papers agree within one step of their grid, a factor of 1.2.
     """
     with refusals(), deaths():
         alone = csv is not None and str(csv) == "-"
@@ -92,7 +91,7 @@ def bandwidth(
 
 
 def _cell(value: object) -> str:
-    """As CSV has it.
+    """A value as CSV.
 
     >>> _cell(0.5), _cell("diloco, period 100")
     ('0.5', '"diloco, period 100"')

@@ -1,4 +1,4 @@
-"""What the commands share: arguments, printing of refusals and tables, trying where they will write."""
+"""Shared by the commands: arguments, printing of refusals and tables, checks of output files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LONGEST = 1000  # characters of a line's beginning, and of its end
 WIDE = 1000  # characters: more than any line has
 FIGURES = (".pdf", ".png", ".svg")
-STUDIES = "commeff.experiments.studies"  # which a wheel does not hold
+STUDIES = "commeff.experiments.studies"  # not part of a wheel
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
 Plugins = Annotated[
@@ -35,25 +35,25 @@ Plugins = Annotated[
         "--plugin",
         metavar="FILE",
         show_default=False,
-        help="A file or module of your own; may be repeated.",
+        help="Your file or module with parts of your own; may be repeated.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Store = Annotated[Path, typer.Option("--store", help="The folder that holds one folder a run.")]
+Store = Annotated[Path, typer.Option("--store", help="The folder with one folder per run.")]
 
 
 Minutes = Annotated[
     float | None,
     typer.Option(
         "--minutes",
-        help="After so many begin no more, stop what runs with checkpoints, and say what is left.  [default: no limit]",
+        help="Stop after this time with checkpoints, and say what is left.  [default: no limit]",
         show_default=False,
     ),
 ]
 
 
 def deadline(minutes: float | None) -> float:
-    """When `time.monotonic()` says that so many minutes from now are over; infinite without any.
+    """The value of `time.monotonic()` so many minutes from now; infinite for None.
 
     >>> deadline(None)
     inf
@@ -65,7 +65,7 @@ def deadline(minutes: float | None) -> float:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What cannot be run is said in one line for each reason, with exit code 2."""
+    """Report each reason why a command cannot run in one line, with exit code 2."""
     try:
         yield
     except ValueError as error:
@@ -90,7 +90,7 @@ def refusals() -> Iterator[None]:
 
 @contextmanager
 def deaths() -> Iterator[None]:
-    """A process that took part has died: one line, and exit code 1."""
+    """Report the death of a participating process in one line, with exit code 1."""
     try:
         yield
     except RuntimeError as error:
@@ -99,14 +99,14 @@ def deaths() -> Iterator[None]:
 
 
 def complain(line: str) -> None:
-    """Print a line on stderr that says what is wrong."""
+    """Print an error in one line on stderr."""
     middle = f" ... ({len(line) - 2 * LONGEST:,} characters more) ... " if len(line) > 3 * LONGEST else ""
     short = line[:LONGEST] + middle + line[-LONGEST:] if middle else line
     typer.echo(f"commeff: {visible(short)}", err=True)
 
 
 def adopted(plugins: list[str] | None) -> list[Choice]:
-    """The choices that plug-ins add: those that are named, and those of installed packages."""
+    """The choices added by the named plug-ins and by those of installed packages."""
     from commeff.experiments.config.plugins import ENTRY_POINTS, adopt
 
     if not plugins and not entry_points(group=ENTRY_POINTS):
@@ -118,7 +118,7 @@ def adopted(plugins: list[str] | None) -> list[Choice]:
 
 
 def report(rows: Mapping[str, Any], as_json: bool) -> None:
-    """Names and values on stdout: a table, or JSON."""
+    """Print names and values: a table, or JSON."""
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -133,8 +133,8 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[int] = (0,)) -> None:
-    """Columns on stdout, those of `texts` to the left and numbers to the right, and an empty line below; a line is
-    never cut.
+    """Print columns, those of `texts` left-aligned and the others right-aligned, then an empty line; lines are never
+    cut.
     """
     from rich.console import Console
     from rich.table import Table
@@ -150,7 +150,7 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[
 
 
 def entries(rows: Mapping[str, Mapping[str, str]], note: str) -> None:
-    """Names on stdout, each with a line, that of the name "", and indented lines "what: words"; then a note."""
+    """Print each name with its line (that of key ""), its other lines "key: line" indented, and at the end a note."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
@@ -165,24 +165,24 @@ def entries(rows: Mapping[str, Mapping[str, str]], note: str) -> None:
 
 
 def page_width() -> int | None:
-    """Characters of a line: the terminal's; what is piped or written to a file is never folded."""
+    """Characters per line: those of the terminal; output to a pipe or file is never wrapped."""
     return None if sys.stdout.isatty() else WIDE
 
 
 def format_value(value: Any) -> str:
-    """A number as one reads it: counts and bytes with all their digits, measurements with six."""
+    """A readable number: counts and bytes with all digits, measurements with six."""
     if isinstance(value, float):
         return f"{value:,.0f}" if 1e6 <= abs(value) < 1e15 else f"{value:,.6g}"
     return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
 
 
 def try_folder(option: str, path: Path | None) -> None:
-    """Refuse a folder that cannot be written into, or made.
+    """Refuse a folder that cannot be made or written into.
 
     Raises
     ------
     ValueError
-        With what stands in the way.
+        With the reason.
     """
     if path is None:
         return
@@ -197,12 +197,12 @@ def try_folder(option: str, path: Path | None) -> None:
 
 
 def try_figure(option: str, path: Path | None) -> None:
-    """Refuse a figure's file that cannot be written, or whose name does not say what kind of figure it is.
+    """Refuse a figure's file that cannot be written, or whose ending is not that of a figure.
 
     Raises
     ------
     ValueError
-        With what stands in the way.
+        With the reason.
     """
     if path is not None and path.suffix not in FIGURES:
         raise ValueError(
@@ -218,7 +218,7 @@ def try_file(option: str, path: Path | None) -> None:
     Raises
     ------
     ValueError
-        With what stands in the way.
+        With the reason.
     """
     if path is None:
         return

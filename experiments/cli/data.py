@@ -24,16 +24,16 @@ from commeff.experiments.cli.common import (
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Put data sets into place, check them, and see who holds what.
+    help="""Install and verify data sets, and show their partition over workers.
 
-    The data folder is `data_dir=`, by default the environment variable COMMEFF_DATA.
+    The data folder is `data_dir=`, or by default the folder in the environment variable COMMEFF_DATA.
     """,
 )
 
 Name = Annotated[str, typer.Argument(help="A data set; `commeff data verify` lists them.")]
 Source = Annotated[
     Path | None,
-    typer.Option("--from", metavar="PATH", help="An archive, a folder or a file that you have.", show_default=False),
+    typer.Option("--from", metavar="PATH", help="Your archive, folder or file.", show_default=False),
 ]
 Target = Annotated[
     Path | None, typer.Option("--to", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
@@ -44,11 +44,9 @@ def prepare(
     name: Name,
     source: Source = None,
     to: Target = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch the official files, which needs a network.")] = (
-        False
-    ),
+    download: Annotated[bool, typer.Option("--download", help="Download the official files.")] = False,
 ) -> None:
-    """Put a data set into the data folder, from files that you have; their MD5 sums are checked.
+    """Install a data set in the data folder from your files, and verify their MD5 sums.
 
     * `commeff data prepare cifar10 --from cifar-10-python.tar.gz --to data`
     * `commeff data prepare cifar10_jpeg --from cifar10-jpeg.tar.xz` unpacks the images into the cache
@@ -70,12 +68,12 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show which data sets are in the data folder, and whether their files have the right MD5 sums.
+    """Show the data sets in the data folder, and whether their MD5 sums are right.
 
     * `commeff data verify --data-dir DATA`
     * `commeff data verify cifar10 fashion_mnist`
 
-    Exit code 1 if a file is corrupt, or if a data set that was named cannot be used.
+    The exit code is 1 if a file is corrupt, or if a named data set cannot be used.
     """
     with refusals():
         from commeff.experiments.data.folder import data_folder
@@ -98,18 +96,18 @@ def verify(
 def partition(
     settings: Settings = None,
     figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw it here: .png, .pdf or .svg.")
+        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw it: .png, .pdf or .svg.")
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Show how many samples of each class every worker holds, and how different the workers are.
+    """Show the number of samples of each class on each worker, and the heterogeneity.
 
     * `commeff data partition task=cifar10 workers=8 task.alpha=0.3`
     * `commeff data partition task=digits task.partition=shards --figure shards.pdf`
 
-    Heterogeneity is the mean over workers of the total variation distance of their class distribution to that of all
-    samples: 0 if all are alike, 1 - 1/n if each of n workers has a class of its own.
+    Heterogeneity is the total variation distance of a worker's class distribution to that of all samples, averaged over
+    workers: 0 if all have the same distribution, 1 - 1/n if each of n workers has its own class.
     """
     with refusals():
         from commeff.experiments.config.compose import compose
@@ -123,9 +121,7 @@ def partition(
 
         task = build(config).task
         if not isinstance(task, Supervised):
-            raise ValueError(
-                f"{type(task).__name__} has no labelled samples to deal out; choose task=digits, cifar10, ..."
-            )
+            raise ValueError(f"{type(task).__name__} has no labelled samples; choose task=digits, cifar10, ...")
         counts = class_counts(task.train.targets.numpy(), task.partition.indices)
         names, skew = task.class_names(), heterogeneity(counts)
         title = f"{task.label}, {config['workers']} workers, heterogeneity {skew:.3f}"
@@ -148,12 +144,12 @@ def tokenize(
         Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the tokens.", show_default=False)
     ],
     vocabulary: Annotated[
-        int, typer.Option("--vocabulary", metavar="N", help="Tokens; 256 are the bytes themselves.")
+        int, typer.Option("--vocabulary", metavar="N", help="Number of tokens; 256 means bytes.")
     ] = 256,
     documents: Annotated[
         str,
         typer.Option(
-            "--documents", metavar="REGEX", help="A document begins with each line that matches.", show_default=False
+            "--documents", metavar="REGEX", help="A document begins at each matching line.", show_default=False
         ),
     ] = "",
     data_dir: Annotated[
@@ -161,19 +157,19 @@ def tokenize(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a text into tokens, once, for all runs that learn it.
+    """Tokenize a text once for all runs.
 
     * `commeff data tokenize tinyshakespeare --vocabulary 1024 --to tokens/shakespeare`
     * `commeff data tokenize wikitext-2 --vocabulary 4096 --documents '^ = [^=]+ = $' --to tokens/wikitext`
-    * `commeff train task=language task.data=tokens/shakespeare` learns them
+    * `commeff train task=language task.data=tokens/shakespeare` trains on them
 
-    More than 256 tokens are made by merging the pairs of bytes that are most frequent in the training text (byte-level
-    BPE, as in GPT-2), which needs the package tokenizers: pip install 'commeff[tokenizers]'. A text may have fewer.
+    A vocabulary above 256 is learned on the training text by byte-level BPE, as in GPT-2. This needs the package
+    tokenizers: pip install 'commeff[tokenizers]'. A short text may have fewer tokens.
 
-    The folder gets train.bin, val.bin and test.bin in nanoGPT's layout (uint16, or uint32 beyond 65,536 tokens; they
-    are mapped into memory, so they may be larger than it), tokenizer.json, and tokens.json, whose digest is part of a
-    run's name. With --documents each document begins with a token of its own; task.documents=true then keeps attention
-    within documents. Nothing is overwritten.
+    The folder gets train.bin, val.bin and test.bin in nanoGPT's layout (uint16, or uint32 beyond 65,536 tokens;
+    memory-mapped, so they may be larger than memory), tokenizer.json, and tokens.json, whose digest is part of a run's
+    name. With --documents each document begins with a separator token, and task.documents=true restricts attention to
+    documents. Existing files are never overwritten.
     """
     with refusals():
         try_folder("--to", to)

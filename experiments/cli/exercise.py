@@ -1,4 +1,4 @@
-"""Commands for a lecture's exercises: exercise list, exercise new, exercise grade."""
+"""Commands for the exercises of a lecture: exercise list, exercise new, exercise grade."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from commeff.experiments.cli.common import Json, refusals, report
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="""Ten exercises: a page and a stub for each, and laws that grade what was written.
+    help="""Ten exercises with a page and a stub each, and a grader.
 
     * `commeff exercise list`
     * `commeff exercise new ef_sgd` writes ef_sgd.py
@@ -24,7 +24,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_exercises(as_json: Json = False) -> None:
-    """List the exercises, with a line on each."""
+    """List the exercises with their titles."""
     from commeff.experiments.exercises.stubs import NAMES, title
 
     report({name: title(name) for name in NAMES}, as_json)
@@ -32,7 +32,7 @@ def list_exercises(as_json: Json = False) -> None:
 
 @app.command()
 def new(name: Annotated[str, typer.Argument(help="An exercise; `commeff exercise list` names them.")]) -> None:
-    """Write NAME.py into this folder: the page as its docstring, and the stub. Nothing is overwritten.
+    """Write NAME.py into this folder: the page as its docstring, and the stub. An existing file is never overwritten.
 
     * `commeff exercise new ef_sgd`
     """
@@ -40,20 +40,20 @@ def new(name: Annotated[str, typer.Argument(help="An exercise; `commeff exercise
         from commeff.experiments.exercises.stubs import write_stub
 
         file = write_stub(name, Path())
-    typer.echo(f"{file}: read it, write it, then commeff exercise grade {file}")
+    typer.echo(f"{file}: read it, complete it, then run commeff exercise grade {file}")
 
 
 @app.command()
 def grade(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Of any name; its functions have those of the stub.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of any name, with the functions of the stub.")],
     as_json: Json = False,
 ) -> None:
-    """Run the laws of an exercise on FILE, a line for each; exit code 1 if one is broken.
+    """Grade FILE by the laws of its exercise, with one line per law; the exit code is 1 if one is broken.
 
     * `commeff exercise grade ef_sgd.py`
 
-    A broken law's line says what was expected and what came, and which mistake gives the same, if a known one does. The
-    file is executed here; its functions have 10 seconds for each law.
+    A broken law prints the expected and the actual value, and a known mistake that gives the same numbers, if any.
+    The file is executed with your rights. Its functions have 10 seconds per law.
     """
     with refusals():
         from commeff.experiments.exercises.stubs import answered

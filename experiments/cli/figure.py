@@ -16,48 +16,51 @@ if TYPE_CHECKING:
 
 def figure(
     store: Annotated[Path, typer.Argument(metavar="STORE|GRID", help="A folder of runs, or a grid file.")],
-    x: Annotated[str, typer.Option("--x", metavar="FORMULA", help="At the horizontal axis.")] = "step",
-    y: Annotated[str, typer.Option("--y", metavar="FORMULA", help="At the vertical axis.")] = "val_loss",
+    x: Annotated[str, typer.Option("--x", metavar="FORMULA", help="The horizontal axis.")] = "step",
+    y: Annotated[str, typer.Option("--y", metavar="FORMULA", help="The vertical axis.")] = "val_loss",
     per: Annotated[
         list[str] | None,
         typer.Option(
-            "--per", metavar="KEY", help="A line for each value; may be repeated. `name`: a grid's.", show_default=False
+            "--per",
+            metavar="KEY",
+            help="A line per value; may be repeated. `name`: a grid's names.",
+            show_default=False,
         ),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="KEY=VALUE", help="These runs; may be repeated.", show_default=False),
+        typer.Option("--only", metavar="KEY=VALUE", help="Only these runs; may be repeated.", show_default=False),
     ] = None,
     grid: Annotated[
         str | None,
-        typer.Option("--grid", metavar="NAME", help="One grid of a store that holds several.", show_default=False),
+        typer.Option("--grid", metavar="NAME", help="One grid of a store with several.", show_default=False),
     ] = None,
     slope: Annotated[
         list[float] | None,
-        typer.Option("--slope", help="A grey guide, a power of x; may be repeated.", show_default=False),
+        typer.Option("--slope", help="A grey guide line, this power of x; may be repeated.", show_default=False),
     ] = None,
     log: Annotated[
         Literal["x", "y", "xy", "none"] | None,
-        typer.Option("--log", help="Logarithmic axes.  [default: those that span much]", show_default=False),
+        typer.Option("--log", help="Logarithmic axes.  [default: those with a wide range]", show_default=False),
     ] = None,
-    title: Annotated[str, typer.Option("--title", help="Above the figure.", show_default=False)] = "",
-    x_label: Annotated[str, typer.Option("--x-label", help="Instead of the formula's.", show_default=False)] = "",
-    y_label: Annotated[str, typer.Option("--y-label", help="Instead of the formula's.", show_default=False)] = "",
+    title: Annotated[str, typer.Option("--title", help="Title of the figure.", show_default=False)] = "",
+    x_label: Annotated[str, typer.Option("--x-label", help="Replaces the formula.", show_default=False)] = "",
+    y_label: Annotated[str, typer.Option("--y-label", help="Replaces the formula.", show_default=False)] = "",
     style: Annotated[
         Path | None,
-        typer.Option("--style", metavar="NAME|FILE", help="lecture, paper, or a file of yours.", show_default=False),
+        typer.Option("--style", metavar="NAME|FILE", help="lecture, paper, or your own file.", show_default=False),
     ] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="Where to: .png, .pdf or .svg; the data beside it as .csv.")
+        Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
     ] = Path("figure.png"),
     jobs: Annotated[
         int | None,
-        typer.Option("-j", "--jobs", help="Processes that a grid file runs on.  [default: one a core]"),
+        typer.Option("-j", "--jobs", help="Processes for a grid file.  [default: one per core]"),
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Draw any metric against any setting, a line for each value of a key.
+    """Draw any metric against any setting, with one line per value of a key.
 
     * `commeff figure runs/demo --x step --y val_loss --per name`
     * `commeff figure runs/demo --x "last(wire_bytes)" --y val_accuracy --per method --style lecture --out bytes.pdf`
@@ -65,17 +68,16 @@ def figure(
     * `commeff figure runs --x workers --y "until(step, val_loss, 0.1)" --per method --slope -1`
     * `commeff figure experiments/grids/gallery/graphs.yaml --x workers --y topology.gap --per topology`
 
-    A FORMULA is a name, or + - * / ** of names and numbers with sqrt exp log log2 log10 abs. Names are metrics
+    A FORMULA combines names and numbers with + - * / ** and sqrt exp log log2 log10 abs. Names are metrics
     (val_loss, wire_bytes), settings (method.period, optimizer.lr) and constants of parts: topology.rho gap lambda_min
-    degree n period contraction, compressor.omega delta bits d, and task.NAME of what a task states, such as L. A metric
-    is what a run has at its end; with a metric at --x a line is a curve, `last(METRIC)` is its end there too.
-    `until(METRIC, TARGET, LEVEL)` is the METRIC where the TARGET first gets as good as the LEVEL.
+    degree n period contraction, compressor.omega delta bits d, and task.NAME for the constants of a task, such as L. A
+    metric stands for its final value. With a metric at --x, lines are curves over the run, and `last(METRIC)` is the
+    final value. `until(METRIC, TARGET, LEVEL)` is the METRIC when the TARGET first reaches the LEVEL.
 
-    Seeds are averaged, with 95 % intervals (Student's t; of logarithms on a logarithmic axis). Whatever else varies is
-    refused by its name, unless it is at an axis, in --per, or chosen by the grid's `select`. A point is drawn if all
-    its seeds have it.
+    Seeds are averaged, with 95 % intervals (Student's t; of logarithms on a logarithmic axis). Every other setting that
+    varies must be at an axis, in --per, or chosen by the grid's `select`. A point is drawn if all its seeds have it.
 
-    A grid file is run first as by `commeff grid`, what is finished is not repeated; nothing is run for constants.
+    A grid file is run first as by `commeff grid`; finished runs are not repeated, and constants need no runs.
     """
     with refusals():
         from commeff.experiments.report.data.formula import Formula
@@ -126,7 +128,7 @@ def figure(
 
 
 def _request(file: Path, jobs: int | None, plugin: list[str] | None) -> Request:
-    """What `commeff grid` would run."""
+    """The request of `commeff grid` for a file."""
     from commeff.experiments.grid import command
     from commeff.experiments.grid.local.scheduler import Limits
     from commeff.experiments.run.system import cores
@@ -138,7 +140,7 @@ def _request(file: Path, jobs: int | None, plugin: list[str] | None) -> Request:
 
 
 def _planned(request: Request) -> list[FigureRun]:
-    """The runs of a grid file, before any of them has begun."""
+    """The runs of a grid file before any has started."""
     from commeff.experiments.grid import command
     from commeff.experiments.report.data.points import FigureRun
     from commeff.experiments.report.data.records import Record
@@ -148,7 +150,7 @@ def _planned(request: Request) -> list[FigureRun]:
 
 
 def _run(request: Request) -> None:
-    """Run what is not finished, as `commeff grid` does."""
+    """Run the unfinished cells, as `commeff grid` does."""
     from commeff.experiments.grid import command
 
     if command.run(request).interrupted:

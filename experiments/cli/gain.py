@@ -1,4 +1,4 @@
-"""`commeff gain`: what each method would gain over psgd on a job, and up to how many steps."""
+"""`commeff gain`: the gain of each method over psgd on a job, and its break-even number of steps."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def gain(
     settings: Settings = None,
     steps: Annotated[
         str | None,
-        typer.Option("--steps", metavar="LEAST,MOST", help="What the named methods need, in units of psgd's steps."),
+        typer.Option("--steps", metavar="LEAST,MOST", help="Steps of the named methods, in units of psgd's steps."),
     ] = None,
     plugin: Plugins = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write gain.csv, .md, .png and .pdf into this folder.")
     ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write every figure of the table here.")] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Also write all numbers of the table to this file.")] = None,
     as_json: Json = False,
 ) -> None:
-    """What each method would gain over psgd on a model, so many GPUs and a network: time, memory, lines of code.
+    """Compare each method with psgd for a model, a number of GPUs and a network: time, memory, lines of code.
 
     * `commeff gain model=llama2-7b cluster=a100_10g gpus=64`
     * `commeff gain parameters=1e9 cluster=h100_400g gpus=64 bandwidth="25 Gb/s" tokens=100e9 --out gain`
     * `commeff gain model=tinyllama-1.1b cluster=two_sites method=diloco method.period=200 --steps 1,1.2`
 
-    psgd's best policy stands beside each method's best one, over tensor, pipeline and data parallelism, ZeRO,
-    micro-batch, schedule, recomputation and workers, as `commeff plan --search` finds it; psgd with 16-bit gradients
-    and with a larger batch are compared too. Seconds are modelled and follow from what each method sends. "wins up to"
-    is the break-even: how many times psgd's steps the method may need and still be the first to psgd's loss. How many
-    it does need is a range from papers and from small runs here (experiments/planning/convergence.yaml); what nobody
-    has published or measured is marked assumed. The verdict: "wins" if all of the range is below the break-even,
-    "depends" if some is, "loses" if none is, "unknown" where no source goes so far.
+    Each method has its best policy over tensor, pipeline and data parallelism, ZeRO, micro-batch, schedule,
+    recomputation and workers, as found by `commeff plan --search`. psgd with 16-bit gradients and with a larger batch
+    are compared, too. Seconds are modelled from the messages of each method. "wins up to" is the break-even: the method
+    is faster to psgd's loss if it needs at most this many times psgd's steps. "steps" is the number it needs, a range
+    from papers and small runs here (experiments/planning/convergence.yaml); values without a source are marked assumed.
+    The verdict is "wins" if the whole range is below the break-even, "depends" if a part is, "loses" if none is, and
+    "unknown" if no source covers the job.
 
-    KEYs are those of `commeff plan`: `model=`, `parameters=` (a GPT of about so many) or sizes; `cluster=` a name or a
-    YAML file, `gpus= bandwidth= global_batch= tokens= precision= overlap=`. Each `method=` with its words names a
-    method to compare, instead of those that ship.
+    KEYs are those of `commeff plan`: `model=`, `parameters=` (a GPT of about this size) or sizes; `cluster=` a name or
+    a YAML file, `gpus= bandwidth= global_batch= tokens= precision= overlap=`. Each `method=` with its keys adds a
+    method to compare, instead of the default ones.
     """
     with refusals():
         from commeff.experiments.config.method_words import split_methods
@@ -97,7 +97,7 @@ def gain(
 
 
 def read_span(text: str | None) -> tuple[float, float] | None:
-    """Two numbers of --steps.
+    """The two numbers of --steps.
 
     >>> read_span("1,1.5"), read_span("1.2")
     ((1.0, 1.5), (1.2, 1.2))

@@ -38,54 +38,54 @@ REFUSED = {  # by sbatch
     "--dry-run": "cells that run here; leave --launcher out, the cells are the same",
 }
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file; see below.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file, see below.")]
 
 
 def grid(
     file: File,
     settings: Settings = None,
-    store: Annotated[Path | None, typer.Option("--store", help="One folder a run.  [default: runs/NAME]")] = None,
+    store: Annotated[Path | None, typer.Option("--store", help="One folder per run.  [default: runs/NAME]")] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False),
+        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a cell may take; 0: no limit.")] = 0.0,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds per cell; 0: no limit.")] = 0.0,
     minutes: Minutes = None,
     max_failures: Annotated[
-        int, typer.Option("--max-failures", help="Begin no more cells after so many failures; 0: go on.")
+        int, typer.Option("--max-failures", help="Start no more cells after this number of failures; 0: no limit.")
     ] = 0,
     only: Annotated[
         list[str] | None,
         typer.Option("--only", help="Cells with key=value, in a state, or a run; may be repeated.", show_default=False),
     ] = None,
     shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
-    collect: Annotated[bool, typer.Option("--collect", help="Run nothing: count and report what is there.")] = False,
+    collect: Annotated[bool, typer.Option("--collect", help="Run nothing; count and report finished cells.")] = False,
     max_cells: Annotated[
-        int, typer.Option("--max-cells", help="Refuse a grid of more cells.", min=1, max=1_000_000)
+        int, typer.Option("--max-cells", help="Refuse a grid with more cells.", min=1, max=1_000_000)
     ] = 10_000,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Keep nothing: list the cells and their cost.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; list the cells and their cost.")] = False,
     report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
     launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
     site: Annotated[
         Path | None,
-        typer.Option("--site", help="Describes a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
+        typer.Option("--site", help="File on a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
     ] = None,
     emit: Annotated[
         Path | None,
-        typer.Option("--emit", help="Write the scripts for sbatch into this folder; submit nothing."),
+        typer.Option("--emit", help="Write the scripts for sbatch into this folder, without submitting."),
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Run the cells of a grid file: those that are not finished, side by side, each in a process of its own.
+    """Run the unfinished cells of a grid file in parallel, each in its own process.
 
     * `commeff grid experiments/grids/demo.yaml`
-    * `commeff grid mine.yaml steps=50 --dry-run` overrides go into the file's base
+    * `commeff grid mine.yaml steps=50 --dry-run` settings replace those of the file's base
     * `commeff grid mine.yaml --only method=dsgd --only failed`
-    * `commeff grid mine.yaml --shard 1/4` on one machine of four; then `--collect`
-    * `commeff grid mine.yaml --launcher sbatch` submits a SLURM job array, `--emit FOLDER` only writes it
+    * `commeff grid mine.yaml --shard 1/4` on one of four machines, then `--collect`
+    * `commeff grid mine.yaml --launcher sbatch` submits a SLURM job array; `--emit FOLDER` only writes it
 
-    A FILE is a union of products: every list under `grid` is swept, and all of it is run with every seed.
+    A grid is a union of products: each entry of `grid` expands its lists, and each combination runs with every seed.
 
         base: {task: digits, workers: 16}
         seeds: [0, 1, 2]
@@ -95,16 +95,15 @@ def grid(
         exclude: [{topology: ring, optimizer.lr: 0.4}]
         select: {over: optimizer.lr, by: val_accuracy}
 
-    The same command again skips what is finished and goes on with the rest, each cell from its checkpoint; two of them
-    on one store share the work. Ctrl-C stops with checkpoints, a second one at once. A cell that fails ends alone. A
-    cell with `nproc=4` is four processes: it takes four of `-j`, and runs alone if there are not as many. With
-    device=cuda, cells that run at the same time are dealt over the GPUs; `-j` says how many run, also where that is
-    several a GPU.
+    The same command skips finished cells and resumes the others from their checkpoints. Two commands on one store share
+    the work. Ctrl-C stops with checkpoints; a second Ctrl-C stops at once. A failed cell does not stop the others. A
+    cell with `nproc=4` takes four of the `-j` processes, and runs alone if `-j` is smaller. With device=cuda, parallel
+    cells are distributed over the GPUs; `-j` is their number, also if several share a GPU.
 
-    On SLURM, a site file says once what jobs ask for (partition, time, modules, ...): `--site`, else the environment
-    variable COMMEFF_SITE, else ~/.config/commeff/site.yaml; experiments/sites/example.yaml has every key. Tasks stop
-    with checkpoints before their time is over and go back into the queue; a last job reports. In a job of several
-    nodes, `--launcher srun` spreads the processes of each cell over them.
+    On SLURM, a site file describes the jobs (partition, time, modules, ...): `--site`, else the environment variable
+    COMMEFF_SITE, else ~/.config/commeff/site.yaml; experiments/sites/example.yaml shows every key. Tasks stop with
+    checkpoints before their time limit and are requeued; a last job reports. Inside a job of several nodes,
+    `--launcher srun` spreads the processes of each cell over them.
     """
     with refusals():
         from commeff.experiments.grid import command
@@ -184,7 +183,7 @@ def check_launcher(launcher: str, options: Sequence[str], inside: bool) -> None:
 
 
 def _submit(request: Request, site: Path | None, folder: Path | None, reports: bool, as_json: bool) -> None:
-    """Write the scripts of a job array; hand them to SLURM unless --emit names a folder."""
+    """Write the scripts of a job array, and submit them unless --emit names a folder."""
     from commeff.experiments.grid.slurm.site import find_site
 
     try_folder("--emit", folder)
@@ -204,7 +203,7 @@ def _submit(request: Request, site: Path | None, folder: Path | None, reports: b
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    """The cells of a dry run, a line each.
+    """The cells of a dry run, one line each.
 
     >>> print(table([{"cell": 1, "what": "psgd seed 0", "state": "queued", "seconds": 2.5, "run": "psgd-digits-0"}]))
        1  queued    about 2.5 s  psgd seed 0  psgd-digits-0
@@ -218,10 +217,10 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def status(
     store: Annotated[Path, typer.Argument(metavar="STORE")] = Path("runs"),
-    everything: Annotated[bool, typer.Option("--all", help="Also the cells that are done or wait.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also list finished and waiting cells.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show how the runs of a store stand: how many are done, what runs, what failed and why.
+    """Show the state of the runs in a store: how many are done, which are running, and which failed and why.
 
     * `commeff status runs/demo`
     """

@@ -1,4 +1,4 @@
-"""Commands that read and change nothing: list, show, sys-info."""
+"""Read-only commands: list, show, sys-info."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ def list_choices(
         bool,
         typer.Option(
             "--long",
-            help="A line on each, then what it sends, remembers and refuses, how models may be split, and papers.",
+            help="Also messages, memory, restrictions, model splits and papers of each choice.",
         ),
     ] = False,
     parameters: Annotated[
-        int, typer.Option(metavar="D", min=1, help="With --long: of the model that methods are priced for.")
+        int, typer.Option(metavar="D", min=1, help="With --long: parameters of the model for which methods are priced.")
     ] = 1_000_000,
-    workers: Annotated[int, typer.Option(min=2, help="With --long: how many share it.")] = 16,
+    workers: Annotated[int, typer.Option(min=2, help="With --long: number of workers.")] = 16,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """List what can be chosen: all groups, or one group with a line on each choice.
+    """List the choices: all groups, or one group with one line per choice.
 
     * `commeff list`
     * `commeff list method`
-    * `commeff list --long` a line on each choice of all groups, and what it sends, remembers and refuses
-    * `commeff list method --long --parameters 125000000 --workers 32` the same for a model of yours
+    * `commeff list --long` all choices of all groups with their messages, memory and restrictions
+    * `commeff list method --long --parameters 125000000 --workers 32` the same for a model of this size
     """
     with refusals():
         from commeff.experiments.catalogue.describe import catalogue, overview
@@ -51,15 +51,15 @@ def list_choices(
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:
-    """Show the configuration that settings lead to, and what the parts do that they name; or such parts alone.
+    """Show the complete configuration of a run and describe its parts, or describe single parts.
 
-    * `commeff show method=choco compressor=qsgd` a whole run: its keys, then both parts
-    * `commeff show compressor=top_k` a part: its keys, equation, sizes and source
+    * `commeff show method=choco compressor=qsgd` a run: all keys, then both parts
+    * `commeff show compressor=top_k` one part: its keys, equation, sizes and source
     * `commeff show topology=ring`
     * `commeff show task=cifar10`
-    * `commeff show cluster=h100_10g` a cluster that seconds are modelled on, or a YAML file of yours
+    * `commeff show cluster=h100_10g` a cluster for modelled seconds, or your YAML file
 
-    `???` stands for what has no default and has to be given.
+    `???` marks a required value without default.
     """
     with refusals():
         clusters = [word.partition("=")[2] for word in settings or [] if word.startswith("cluster=")]
@@ -78,7 +78,7 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
 
 
 def show_cluster(name: str, as_json: bool) -> None:
-    """Every field of a cluster, as a file that can be given back, and what they come to."""
+    """Print the fields of a cluster as a YAML file, and derived facts."""
     from commeff.experiments.catalogue.clusters import explained
 
     fields, facts = explained(name)
@@ -91,7 +91,7 @@ def show_cluster(name: str, as_json: bool) -> None:
 
 
 def system_information(as_json: Json = False) -> None:
-    """Show the machine, the versions and the commit: what every run writes into its env.json."""
+    """Show the machine, versions and commit, as each run writes them to its env.json."""
     from commeff.experiments.run.system import sys_info
 
     report(sys_info(), as_json)

@@ -23,24 +23,23 @@ QUESTIONS = ("--search", "--bandwidth-sweep", "--largest", "--zero-stages")
 
 def plan(
     settings: Settings = None,
-    search: Annotated[
-        bool, typer.Option("--search", help="Find the fastest policy that fits, instead of pricing one.")
-    ] = False,
+    search: Annotated[bool, typer.Option("--search", help="Find the fastest policy that fits in memory.")] = False,
     method: Annotated[
         Literal["exhaustive", "dp", "ilp", "evolution", "bayes", "reinforce", "random"],
-        typer.Option("--method", help="How to search."),
+        typer.Option("--method", help="Search algorithm."),
     ] = "exhaustive",
     budget: Annotated[
-        int | None, typer.Option("--budget", min=1, help="Policies that the search may price.", show_default=False)
+        int | None,
+        typer.Option("--budget", min=1, help="Number of policies that the search may price.", show_default=False),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Plans of the search to show.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of searches that draw at random.")] = 0,
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of plans to show.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random searches.")] = 0,
     sweep: Annotated[
-        bool, typer.Option("--bandwidth-sweep", help="Which NIC makes gossip, local steps or compression pay.")
+        bool, typer.Option("--bandwidth-sweep", help="Bandwidths at which gossip, local steps or compression pay.")
     ] = False,
     largest: Annotated[bool, typer.Option("--largest", help="The largest GPT that fits, by ZeRO stage.")] = False,
     zero_stages: Annotated[
-        bool, typer.Option("--zero-stages", help="Memory of each ZeRO stage, the textbook's 16 bytes beside ours.")
+        bool, typer.Option("--zero-stages", help="Memory of each ZeRO stage, beside the textbook's 16 bytes.")
     ] = False,
     timeline: Annotated[
         Path | None, typer.Option("--timeline", metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
@@ -48,14 +47,12 @@ def plan(
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="Draw the sweep, or the largest models.")
     ] = None,
-    run: Annotated[
-        bool, typer.Option("--run", help="What a run of `commeff train` with these settings sends and holds.")
-    ] = False,
+    run: Annotated[bool, typer.Option("--run", help="Bytes and memory of a run of `commeff train`.")] = False,
     store: Store = Path("runs"),
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Predict the time, the memory and the cost of a training step on a cluster; search for the best policy.
+    """Predict the time, memory and cost of a training step on a cluster, or search for the best policy.
 
     * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 tensor=8 pipeline=16 tokens=300e9`
     * `commeff plan model=gpt3-175b cluster=a100_selene gpus=1024 --search`
@@ -68,24 +65,24 @@ def plan(
     * `commeff plan --run task=language model=llama_1m mesh.worker=2 mesh.tensor=2 method=diloco`
     * `commeff plan model=llama2-7b gpus=64 method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
 
-    KEYs: `model=` a name (gpt3-175b, llama2-70b, ...; a wrong one lists them all), or sizes: `layers= hidden= heads=
-    sequence= vocab=` and perhaps `head_dim= kv_heads= ffn_hidden= gated= tied_embeddings= flash_attention=`. `cluster=`
-    a name or a YAML file, `gpus=`, `bandwidth=` of one NIC. `global_batch=` sequences a step (two for each GPU unless
-    told), `tokens=` of the whole run.
+    Model and job: `model=` is a name (gpt3-175b, llama2-70b, ...; a wrong one lists all), or give sizes: `layers=
+    hidden= heads= sequence= vocab=`, optionally `head_dim= kv_heads= ffn_hidden= gated= tied_embeddings=
+    flash_attention=`. `cluster=` is a name or a YAML file; `gpus=`; `bandwidth=` is that of one NIC. `global_batch=` is
+    in sequences per step (default two per GPU), and `tokens=` is for the whole run.
 
-    The policy: `tensor= pipeline= data=` ranks (data: all that are left), `micro_batch= schedule= chunks= zero=
-    recompute= sequence_parallel= precision= overlap= stages=`, and what the worker axis does: `workers=`, and a method
-    by the words of `commeff train`: `method= compressor= topology=`, their settings (`compressor.ratio=0.01`) and
-    `collective=`; `period=` is short for `method.period=`, `degree=` for a topology of that degree. Every data-parallel
-    rank is a worker of such a method unless `workers=` says otherwise.
+    Policy: `tensor= pipeline= data=` ranks (data: all others by default), `micro_batch= schedule= chunks= zero=
+    recompute= sequence_parallel= precision= overlap= stages=`. Worker axis: `workers=`, and a method with the keys of
+    `commeff train`: `method= compressor= topology=`, their settings (`compressor.ratio=0.01`) and `collective=`.
+    `period=` is short for `method.period=`, and `degree=` for a topology of that degree. By default every data-parallel
+    rank is a worker of such a method.
 
-    Nothing is measured: seconds follow from counted work and seven constants, five of them fitted on published tables.
-    They are 7 to 43 % off on a table that the fit has not seen, 3 to 14 % on the tables that it was made on.
+    Seconds are computed from counted work and seven constants, five of them fitted on published tables. They are 7 to
+    43 % off on a table not used for the fit, and 3 to 14 % on those used.
 
-    With --run the settings are those of `commeff train`. Bytes and memory are counted, not modelled: the run's own code
-    is played on tensors that take no memory. What a run in --store has measured stands beside them. `held_bytes` are
-    parameters, gradients and the method's memory between two steps. `peak_bytes` is the most that the first process has
-    in memory at once, within 20 %: also Python and its libraries, the data, batches, evaluation, checkpoints, copies.
+    With --run the settings are those of `commeff train`. Bytes and memory are counted by executing the run's own code
+    on tensors without memory. Measured values of the same run in --store stand beside them. `held_bytes` are parameters,
+    gradients and the method's memory between steps. `peak_bytes` is the largest memory of the first process, within
+    20 %, including Python, libraries, data, batches, evaluation, checkpoints and copies.
     """
     with refusals():
         if run:
@@ -127,13 +124,13 @@ def plan(
 
 
 def advised(settings: Settings = None) -> None:
-    """What `commeff advise` ends in: its evidence, small tasks, told too few methods apart."""
+    """Refuse `commeff advise`, which was removed: its small tasks separated too few methods."""
     with refusals():
-        raise ValueError("commeff advise is gone: `commeff plan` prices a method's step on a cluster, see its --help")
+        raise ValueError("commeff advise was removed: `commeff plan` prices a method's step, see its --help")
 
 
 def _agree(questions: tuple[bool, ...], timeline: Path | None, figure: Path | None) -> None:
-    """Refuse options that cannot be had together."""
+    """Refuse incompatible options."""
     if sum(questions) > 1:
         raise ValueError(
             f"at most one of {', '.join(QUESTIONS)} must be given, got {sum(questions)}: "

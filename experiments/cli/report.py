@@ -15,23 +15,21 @@ if TYPE_CHECKING:
 
 
 def report_command(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder that holds one folder a run.")] = Path(
-        "runs"
-    ),
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder with one folder per run.")] = Path("runs"),
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Where to write.  [default: STORE/report]", show_default=False),
+        typer.Option("--out", metavar="DIR", help="Output folder.  [default: STORE/report]", show_default=False),
     ] = None,
     grid: Annotated[
         str | None,
-        typer.Option("--grid", metavar="NAME", help="One grid of a store that holds several.", show_default=False),
+        typer.Option("--grid", metavar="NAME", help="One grid of a store with several.", show_default=False),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option("--metric", help="What variants are ranked by, such as val_loss.", show_default=False)
+        str | None, typer.Option("--metric", help="Metric for ranking variants, such as val_loss.", show_default=False)
     ] = None,
     target: Annotated[
         float | None,
-        typer.Option("--target", help="The level to which bytes and time are counted.", show_default=False),
+        typer.Option("--target", help="The value to which bytes and time are counted.", show_default=False),
     ] = None,
     baseline: Annotated[
         str | None,
@@ -42,69 +40,71 @@ def report_command(
         typer.Option(
             "--cluster",
             metavar="NAME",
-            help="A cluster, or a file that describes one, on which wall-clock time is modelled; may be repeated.",
+            help="A cluster, or its file, for modelled seconds; may be repeated.",
             show_default=False,
         ),
     ] = None,
     step_seconds: Annotated[
         float | None,
-        typer.Option("--step-seconds", help="Of computing a minibatch there, instead of FLOPs.", show_default=False),
+        typer.Option(
+            "--step-seconds", help="Computing time of a minibatch there, instead of FLOPs.", show_default=False
+        ),
     ] = None,
     efficiency: Annotated[
         float | None,
         typer.Option(
             "--efficiency",
-            help="The share of the GPU's peak that computing reaches.  [default: 0.4]",
+            help="Share of the GPU's peak in computing.  [default: 0.4]",
             show_default=False,
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="NAME,...", help="Of the main table, in this order.", show_default=False),
+        typer.Option("--columns", metavar="NAME,...", help="Columns of the main table, in order.", show_default=False),
     ] = None,
     style: Annotated[
         Path | None,
-        typer.Option("--style", metavar="FILE", help="How figures look as PDF and PNG.", show_default=False),
+        typer.Option("--style", metavar="FILE", help="Style of the PDF and PNG figures.", show_default=False),
     ] = None,
     half_dense: Annotated[
         bool | None,
         typer.Option(
             "--half-dense/--no-half-dense",
-            help="Count what psgd would send with 16-bit numbers.  [default: as the grid says, else yes]",
+            help="Add a row for psgd with 16-bit numbers.  [default: as in the grid file, else yes]",
             show_default=False,
         ),
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Write a report of the runs in STORE: a page that opens offline, Markdown, LaTeX, and figures with their data.
+    """Write a report of the runs in STORE: an offline HTML page, Markdown, LaTeX, and figures with their data.
 
     * `commeff report runs/demo`
     * `commeff report runs --metric val_loss --baseline method=dsgd`
     * `commeff report runs/demo --cluster ethernet_1g --cluster mine.yaml --step-seconds 0.01`
     * `commeff report runs/demo --columns seeds,val_accuracy,wire_bytes,saving --style paper.yaml`
 
-    With clusters it also says how long runs would take there, in figures and columns marked "modelled": computing
-    (FLOPs of the run's own model over 40 % of the GPU's peak, or as many seconds as are given) and the communication
-    that computing does not hide. It can be written at any time; what is not finished is said to be so.
+    The report may be written at any time; it names unfinished runs. With clusters it also has the seconds that runs
+    would take there, marked "modelled": computing (FLOPs of the run's model at 40 % of the GPU's peak, or the given
+    seconds) and exposed communication.
 
     Columns are seeds, difference (to the baseline), wire_bytes, payload_bytes, saving, to_target, seconds,
-    consensus_distance, what runs measure at their end (val_accuracy, test_loss ...) and what tells variants apart
-    (method, topology, optimizer.lr ...). What is not named stands in a second table.
+    consensus_distance, final metrics (val_accuracy, test_loss ...) and settings that differ between variants (method,
+    topology, optimizer.lr ...). Other columns are in a second table.
 
     A style is a YAML file with width, height (inches), columns, panels, font, font_size, order, labels and colours (by
-    variant), at the top for all figures or under `figures:` for each by its name; experiments/report/paper.yaml is one.
-    Its order and labels at the top are those of the LaTeX tables, too.
+    variant). Keys at the top apply to all figures, and those under `figures:` to one figure by name. Order and labels
+    at the top also apply to the LaTeX tables. experiments/report/paper.yaml is an example.
 
-    What a store says is data. Modelled seconds and pictures of topologies take parts that are built: those of plug-ins
-    are built only if this command names them with `--plugin`.
+    A store is treated as data. Modelled seconds and drawings of topologies need its parts; parts of plug-ins are used
+    only if this command names their file with `--plugin`.
     """
     with refusals():
         from commeff.cluster.places import read_places
         from commeff.experiments.report.style import read_style
         from commeff.experiments.run.store import check_grid, check_store
 
-        check_store(store)  # all that can be known without torch and pandas
+        check_store(store)  # all checks without torch and pandas
         check_grid(store, grid)
         named = settings(baseline)
         general = {"step_seconds": step_seconds, "efficiency": efficiency}
@@ -129,7 +129,7 @@ def report_command(
 
 
 def settings(words: str | None) -> dict[str, str] | None:
-    """The settings that a baseline is named by, separated by commas or blanks.
+    """The settings of a baseline, separated by commas or blanks.
 
     >>> settings("method=dsgd,topology=ring"), settings(None)
     ({'method': 'dsgd', 'topology': 'ring'}, None)
@@ -143,7 +143,7 @@ def settings(words: str | None) -> dict[str, str] | None:
 
 
 def show(written: Report, as_json: bool) -> None:
-    """The main table on stdout (as text also the modelled speed-ups), as text or as JSON, and where the page is."""
+    """Print the main table as text or JSON; as text also the modelled speed-ups and the path of the page."""
     if as_json:
         typer.echo(written.main.data.to_json(orient="records", indent=2))
         return

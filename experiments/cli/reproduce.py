@@ -1,4 +1,4 @@
-"""`commeff reproduce`: published tables beside ours."""
+"""`commeff reproduce`: tables of papers, run again."""
 
 from __future__ import annotations
 
@@ -26,47 +26,50 @@ from commeff.experiments.escape import visible
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="A name of --list, or a table file of your own, FILE.py.")
+        str | None, typer.Argument(metavar="TABLE", help="A name of --list, or your own table file, FILE.py.")
     ] = None,
     settings: Settings = None,
     scale: Annotated[str, typer.Option("--scale", help="smoke, reduced or full.")] = "full",
     list_tables: Annotated[bool, typer.Option("--list", help="List the tables that come with commeff.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing: say what it costs.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; print the cost.")] = False,
     store: Annotated[
         Path | None,
-        typer.Option("--store", help="One folder a run.  [default: runs/reproduce/TABLE]", show_default=False),
+        typer.Option("--store", help="One folder per run.  [default: runs/reproduce/TABLE]", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Of the page.  [default: STORE/pages/SCALE]", show_default=False),
+        typer.Option(
+            "--out", metavar="DIR", help="Folder of the page.  [default: STORE/pages/SCALE]", show_default=False
+        ),
     ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
             "--records",
             metavar="FILE",
-            help="Finished runs in one small file, FILE.tar.xz: those in it count as done, at the end all are in it.",
+            help="Finished runs in one small file, FILE.tar.xz; its runs count as done, and new ones are added.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one a core]", show_default=False)
+        int | None,
+        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
     ] = None,
     minutes: Minutes = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Run a published table and judge its claims: theirs, ours, the difference, a verdict for each claim.
+    """Run a paper's table, compare its numbers with ours, and judge each of its claims.
 
     * `commeff reproduce --list`
-    * `commeff reproduce ef21_floor --scale smoke` a minute, to see that it runs; no verdict on science
+    * `commeff reproduce ef21_floor --scale smoke` one minute, to see that it runs; claims are not judged
     * `commeff reproduce ef21_floor data_dir=DATA` at full scale
-    * `commeff reproduce peers` our methods beside those of other libraries that are installed, on the same processes
-    * `commeff reproduce mine.py --dry-run` a table of your own, which is code: docs/reproduce.md
-    * `commeff reproduce mine.py --plugin parts.py` with methods, compressors, topologies or tasks of your own
-    * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` finished runs travel, pages are judged again
+    * `commeff reproduce peers` our methods beside those of other installed libraries
+    * `commeff reproduce mine.py --dry-run` your own table, which is executed: docs/reproduce.md
+    * `commeff reproduce mine.py --plugin parts.py` with your own methods, compressors, topologies or tasks
+    * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` with stored runs
 
-    The same command again goes on where it was stopped, as --minutes does. A claim holds, fails or is
-    inconclusive; a number is ok, off, not comparable or inconclusive. Exit code 3: a claim fails or a number is off.
+    The same command resumes after a stop, also by --minutes. A claim holds, fails or is inconclusive; a number is ok,
+    off, not comparable or inconclusive. The exit code is 3 if a claim fails or a number is off.
     """
     with refusals():
         from commeff.experiments.grid.local.scheduler import Limits

@@ -31,9 +31,9 @@ def train(
     * `commeff train method=dsgd topology=ring workers=32 task.alpha=0.1 model=cnn`
     * `commeff train --plugin mine.py method=mine method.period=3`
 
-    A finished run is not repeated, and Ctrl-C stops with a checkpoint: the same command goes on, to the same end.
+    A finished run is not repeated. Ctrl-C stops with a checkpoint, and the same command resumes to the same result.
 
-    Started several times by `torchrun` or `srun`, it is one run on all their processes:
+    Under `torchrun` or `srun` all processes make one run:
 
     * `torchrun --nproc-per-node 8 -m commeff train method=dsgd topology=ring workers=64`
     * `srun --ntasks 16 commeff train method=dsgd topology=ring workers=64`
@@ -60,7 +60,7 @@ def train(
 
 
 def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
-    """A run that this process makes, by itself or on processes of its own."""
+    """A run in this process, or on processes that it starts."""
     from commeff.experiments.run.naming import run_id
     from commeff.experiments.run.store import RunFolder, check_version
 
@@ -82,7 +82,7 @@ def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping
 
 
 def _report_end(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
-    """Print a summary; the exit code."""
+    """Print a summary and return the exit code."""
     from commeff.experiments.run.store import finite
 
     report({"run": str(folder), **{name: finite(value) for name, value in summary.items()}}, as_json)

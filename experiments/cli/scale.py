@@ -16,27 +16,27 @@ def scale(
     workload: Annotated[
         list[str] | None,
         typer.Option(
-            "--workload", help="resnet50 or bert_large; both unless one or a model is given.", show_default=False
+            "--workload", help="resnet50 or bert_large; by default both, or none with a model.", show_default=False
         ),
     ] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="A shipped cluster, or a YAML file such as `bench comm --profile` writes.")
+        str, typer.Option("--cluster", help="The name of a cluster, or a YAML file as from `bench comm --profile`.")
     ] = "v100_25g",
-    workers: Annotated[int, typer.Option("--workers", help="Model up to so many.")] = 1024,
+    workers: Annotated[int, typer.Option("--workers", help="Largest number of workers.")] = 1024,
     worker: Annotated[
-        Literal["node", "gpu"], typer.Option("--worker", help="Whether a worker is a node of the cluster or a GPU.")
+        Literal["node", "gpu"], typer.Option("--worker", help="A worker is a node of the cluster, or a GPU.")
     ] = "node",
     step_seconds: Annotated[
-        float | None, typer.Option("--step-seconds", help="Compute time of a step, for one workload.")
+        float | None, typer.Option("--step-seconds", help="Computing time of a step, for one workload.")
     ] = None,
     global_batch: Annotated[
-        int, typer.Option("--global-batch", help="Samples of a step of all workers, in strong scaling.")
+        int, typer.Option("--global-batch", help="Samples per step of all workers, in strong scaling.")
     ] = 8192,
     overlap: Annotated[
         float | None,
         typer.Option(
             "--overlap",
-            help="Share of computing that can hide communication, 0 to 1; what each method can hide unless given.",
+            help="Share of computing that can hide communication, 0 to 1; by default that of each method.",
         ),
     ] = None,
     plugin: Plugins = None,
@@ -45,21 +45,20 @@ def scale(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Throughput against workers, modelled on a cluster: weak and strong scaling, and the ideal line.
+    """Model throughput against workers on a cluster: weak and strong scaling, and the ideal line.
 
     * `commeff scale --out scaling`
     * `commeff scale method=psgd method=choco compressor=top_k compressor.ratio=0.01 topology=ring`
     * `commeff scale --workload bert_large --cluster a100_selene`
     * `commeff scale model=llama2-7b tensor=8 --cluster h100_25g method=psgd method=diloco method.period=50`
 
-    `model=`, `parameters=` or sizes, with the policy's words of `commeff plan` (`tensor= pipeline= zero= recompute=`
-    ...), give curves of that transformer: each point is the step that `commeff plan` says of the same policy, on so
-    many GPUs, two sequences each or --global-batch. Without, they are those of two workloads whose speed on a V100 is
-    published; another GPU computes at the same share of its peak.
+    `model=`, `parameters=` or sizes, with the policy keys of `commeff plan` (`tensor= pipeline= zero= recompute=` ...),
+    give curves of that transformer: each point is the prediction of `commeff plan` for the same policy and this number
+    of GPUs, with two sequences each or --global-batch. The default is two workloads with published speeds on a V100;
+    another GPU computes at the same share of its peak.
 
-    Other KEYs describe methods with the words of `commeff train`: each `method=` begins another curve, and what stands
-    before the first one belongs to all. Without any, psgd, one-peer dsgd of both orders, local_sgd of period 8 and
-    top-1 % mem_sgd are drawn.
+    Methods have the keys of `commeff train`. Each `method=` begins a new curve; keys before the first apply to all. The
+    default is psgd, one-peer dsgd of both orders, local_sgd of period 8 and top-1 % mem_sgd.
     """
     with refusals(), deaths():
         from commeff.experiments.config.method_words import check_words
@@ -96,4 +95,4 @@ def scale(
     shown = rows(study)
     table([*shown[0]], [[str(value) for value in row.values()] for row in shown])
     if out is None:
-        typer.echo("strong scaling and the other numbers of workers: --out FOLDER, or --json")
+        typer.echo("for strong scaling and other numbers of workers use --out FOLDER or --json")

@@ -1,4 +1,4 @@
-"""Commands that test, measure and give away: check, bench, export."""
+"""Commands that test, measure and export: check, bench, export."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST = 256  # processes of `bench comm`
 
 bench = typer.Typer(
     no_args_is_help=True,
-    help="Measure this machine, and how far the library is from its limits; exit code 3 if a ratio is outside its "
-    "tolerance. All but `comm` run from a checkout of the repository.",
+    help="Measure this machine, and the library against its limits; the exit code is 3 if a ratio is outside its "
+    "tolerance. All but `comm` need a checkout of the repository.",
 )
 
 
@@ -29,12 +29,12 @@ def check(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the laws on a plug-in of your own: every compressor, method, topology and task in FILE, or the one called
-    NAME; exit code 1 if a law is broken.
+    """Run the laws on your plug-in: every compressor, method, topology and task in FILE, or only NAME; the exit code
+    is 1 if a law is broken.
 
-    Each setting is tried at its default and at another value of its type, where that is not refused with a ValueError,
-    and a method with two of each of its parts; a compressor with `samples()` is tried on these. With settings, those
-    alone are tried.
+    Each setting is tested at its default and at another value of its type; a value refused with a ValueError is
+    skipped. A method is tested with two of each of its parts, and a compressor with `samples()` on these. If settings
+    are given, only those are tested.
 
     * `commeff check mine.py`
     * `commeff check mine.py:SignOfMean compressor.keep=48`
@@ -69,19 +69,19 @@ def check(
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has a checkpoint.", show_default=False)],
+    run: Annotated[Path, typer.Argument(help="The folder of a run with a checkpoint.", show_default=False)],
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.", show_default=False)],
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Write the model of a language run as Hugging Face's transformers read it.
+    """Export the model of a language run to Hugging Face's transformers.
 
     * `commeff export runs/diloco-language-0f3a --to models/mine`
 
     The folder gets model.safetensors and config.json, which LlamaForCausalLM or GPT2LMHeadModel loads with
-    `from_pretrained`. The model is the mean of the workers' parameters in the last checkpoint, the one that evaluations
-    are of. In Python, `commeff.experiments.tasks.language.load(folder)` reads such a folder, theirs too. Needs the
-    package safetensors: pip install 'commeff[safetensors]'. Nothing is overwritten.
+    `from_pretrained`. The model is the mean of the workers' parameters in the last checkpoint, as in evaluations. In
+    Python, `commeff.experiments.tasks.language.load(folder)` reads such folders, also from other sources. This needs
+    the package safetensors: pip install 'commeff[safetensors]'. Existing files are never overwritten.
     """
     with refusals():
         try_folder("--to", to)
@@ -129,20 +129,20 @@ def export(
 @bench.command()
 def comm(
     nproc: Annotated[
-        int | None, typer.Option("--nproc", help="Processes to fork; 4 unless told. A torchrun job has its own.")
+        int | None, typer.Option("--nproc", help="Processes to start, 4 by default; not under torchrun.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", help="Also write every number, hardware and commit here.")
+        Path | None, typer.Option("--csv", help="Also write all numbers, hardware and commit to this file.")
     ] = None,
     profile: Annotated[
-        Path | None, typer.Option("--profile", help="Write a hardware profile here, to be given as --cluster.")
+        Path | None, typer.Option("--profile", help="Write a cluster file, for use with --cluster.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the links between processes, collectives over them, and compressors, on CPU tensors over gloo.
+    """Measure links between processes, collectives, and compressors, on CPU tensors over gloo.
 
-    Latency and bandwidth of each pair by ping-pong; algbw and busbw as nccl-tests define them; compressors on one
-    thread beside a copy. In a running job: `torchrun ... -m commeff bench comm --profile cluster.yaml`.
+    The output has latency and bandwidth of each pair by ping-pong, algbw and busbw as defined by nccl-tests, and
+    compressors on one thread beside a copy. In a job: `torchrun ... -m commeff bench comm --profile cluster.yaml`.
     """
     with refusals(), deaths():
         if nproc is not None and not 2 <= nproc <= MOST:
@@ -189,7 +189,7 @@ def comm(
 
 
 def tables(measured: Measurements) -> None:
-    """The numbers as one reads them."""
+    """Print the measurements as tables."""
     pairs = measured.between.pairs
     spread = {
         "latency (us)": [1e6 * pair.link.latency for pair in pairs],

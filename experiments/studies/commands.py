@@ -1,4 +1,4 @@
-"""Commands that run from a checkout of the repository: bench step, mix and the like; lab bench, lab run, lab report."""
+"""Commands of a checkout of the repository: bench step, mix and others; lab bench, lab run, lab report."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ from commeff.experiments.cli.common import (
 
 lab = typer.Typer(
     no_args_is_help=True,
-    help="""Measure on slow networks that are made on this machine: one namespace a process, links held to a rate by tc.
+    help="""Measure on slow networks made on this machine: one namespace per process, links held to a rate by tc.
 
-    Runs from a checkout of the repository. Needs root, and the tools ip and tc. Everything disappears with the command,
-    however it ends.
+    The lab needs a checkout of the repository, root, and the tools ip and tc. The network disappears with the command.
     """,
 )
 ROOT = Path("runs/network_lab")
-Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit here.")]
+Csv = Annotated[Path | None, typer.Option("--csv", help="Also write the ratios, hardware and commit to this file.")]
 BENCHES = {
     "step": "Measure 16 stacked workers against 16 copies, and the library against the bare loop.",
     "mix": "Measure gossip against the bandwidth of a copy.",
-    "processes": "Measure communication over gloo against DistributedDataParallel's, on 2 and on 4 processes, and 16 "
-    "workers on 2 processes against 1; some minutes.",
-    "tensor": "Measure a model that is split over two ranks against torch's DTensor, in CPU time.",
-    "images": "Measure 8 workers that train a ResNet against a plain loop over one model, in 32 and in 16 bits.",
-    "store": "Measure planning, status and reports of 5,000 runs that nobody trained, in CPU seconds; some minutes.",
+    "processes": "Measure communication over gloo against DistributedDataParallel's on 2 and 4 processes, and 16 "
+    "workers on 2 processes against 1; takes minutes.",
+    "tensor": "Measure a model split over two ranks against torch's DTensor, in CPU time.",
+    "images": "Measure 8 workers of a ResNet against a plain loop over one model, in 32 and 16 bits.",
+    "store": "Measure planning, status and reports of 5,000 synthetic runs, in CPU seconds; takes minutes.",
 }
-Root = Annotated[Path, typer.Option("--store", help="Holds one store for each network.")]
+Root = Annotated[Path, typer.Option("--store", help="The folder with one store per network.")]
 
 
 def lab_bench(
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write the figures, hardware and commit here.")] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, max=10_000, help="Of which medians are taken.")] = 7,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Also write all numbers, hardware and commit to this file.")
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, max=10_000, help="Repetitions, of which the median is taken.")
+    ] = 7,
     as_json: Json = False,
 ) -> None:
-    """Time exchanges of a 10 MB model between 8 nodes beside the cost model; exit code 3 if one is out of tolerance.
+    """Compare exchanges of a 10 MB model between 8 nodes with the cost model; exit code 3 if one is out of tolerance.
 
     * `commeff lab bench`
     * `commeff lab bench --csv bench.csv`
@@ -80,9 +83,9 @@ def lab_bench(
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A grid file with nproc: 8, say, in its base.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A grid file with nproc in its base, such as nproc: 8.")],
     settings: Settings = None,
-    networks: Annotated[str, typer.Option("--networks", help="Names, with commas between.")] = (
+    networks: Annotated[str, typer.Option("--networks", help="Names of networks, separated by commas.")] = (
         "100mbit,200mbit,1gbit,slow_link"
     ),
     store: Root = ROOT,
@@ -93,13 +96,13 @@ def run(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Run a grid on one network after another, its cells one after another, each process on a node of its own.
+    """Run a grid on each network, one cell at a time, with one node per process.
 
     * `commeff lab run experiments/grids/network_lab.yaml`
     * `commeff lab run mine.yaml --networks 200mbit --only method=psgd`
 
-    Networks: 100mbit, 200mbit, 1gbit, and slow_link, which is 200 Mbit/s but for one node with 50. The same command
-    again skips what is finished and goes on with the rest; Ctrl-C stops with checkpoints.
+    Networks are 100mbit, 200mbit, 1gbit, and slow_link: 200 Mbit/s except for one node with 50. Ctrl-C stops with
+    checkpoints. The same command skips finished cells and resumes the others.
     """
     with refusals(), deaths():
         from commeff.experiments.grid.command import Request, check
@@ -126,15 +129,13 @@ def run(
 
 def lab_report(
     store: Annotated[Path, typer.Argument(metavar="STORE")] = ROOT,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The folder to write into.  [default: STORE/report]")
-    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Output folder.  [default: STORE/report]")] = None,
     grid: Annotated[
-        str | None, typer.Option("--grid", help="Which grid, where several were run.", show_default=False)
+        str | None, typer.Option("--grid", help="One grid of a store with several.", show_default=False)
     ] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Write how much sooner than the baseline each method came to the target, measured beside modelled.
+    """Write a report of the speed-up of each method to the target, measured and modelled.
 
     * `commeff lab report runs/network_lab --out results/network_lab`
     """
@@ -155,7 +156,7 @@ def lab_report(
 
 
 def measured(what: str) -> Callable[..., None]:
-    """The command of a bench: its figures, with what misses its limit."""
+    """The command of a bench: its ratios, with those outside their limits marked."""
 
     def run(csv: Csv = None, as_json: Json = False) -> None:
         with refusals(), deaths():
@@ -179,7 +180,7 @@ def measured(what: str) -> Callable[..., None]:
 
 
 def add(commands: typer.Typer, bench: typer.Typer) -> None:
-    """Add them to the application and to its benches."""
+    """Add these commands to the application and to its benches."""
     lab.command("bench")(lab_bench)
     lab.command("run")(run)
     lab.command("report")(lab_report)

@@ -1,4 +1,4 @@
-"""A compressor of one's own, in one file: every number rounded to 16 bits."""
+"""A compressor in one file: every number rounded to 16 bits."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A language model of one's own: what it is, and how its layers are split over tensor ranks."""
+"""A language model in one file, and how its layers are split over tensor ranks."""
 
 from collections import OrderedDict
 

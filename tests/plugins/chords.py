@@ -1,4 +1,4 @@
-"""A topology of one's own: a ring on which everybody also hears those a few places further."""
+"""A topology in one file: a ring with chords to workers a few places away."""
 
 import networkx
 
@@ -6,5 +6,5 @@ from commeff.topologies import Topology, from_graph
 
 
 def chords(n: int, reach: int = 2) -> Topology:
-    """Metropolis weights on the ring of n workers with chords to all within `reach` places."""
+    """Metropolis weights on a ring of n workers with chords up to `reach` places."""
     return from_graph(networkx.circulant_graph(n, range(1, reach + 1)))

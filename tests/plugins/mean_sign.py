@@ -1,4 +1,4 @@
-"""A compressor with a wire format of its own: a bit for each sign, and one magnitude."""
+"""A compressor with its own wire format: one bit per sign, and one magnitude."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Signs(Message):
 
 @dataclass(frozen=True)
 class MeanSign(Compressor):
-    """`share` mean|v| sign(v): the error of share 1 is the least that signs allow."""
+    """`share` mean|v| sign(v). With share 1 the error is the smallest possible for signs."""
 
     share: float = 1.0
 

@@ -1,4 +1,4 @@
-"""A task of one's own: two interleaved half-moons, and a small network that tells them apart."""
+"""A task in one file: two interleaved half-moons, and a small network that classifies them."""
 
 import torch
 from sklearn.datasets import make_moons
@@ -9,7 +9,7 @@ from commeff.experiments.tasks import Samples, Supervised
 
 
 class Moons(Supervised):
-    """Two half-moons in the plane, 800 points to learn from and 200 to validate on."""
+    """Two half-moons in the plane: 800 points for training, 200 for validation."""
 
     def __init__(self, workers: int, seed: int = 0, noise: float = 0.2, hidden: int = 16, batch: int = 32):
         points, labels = make_moons(1000, noise=noise, random_state=0)

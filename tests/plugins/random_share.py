@@ -1,4 +1,4 @@
-"""A method of one's own, in one file: a random share of the parameters is averaged at every step, as in SPARTA."""
+"""A method in one file: every step averages a random share of the parameters, as in SPARTA."""
 
 from commeff import Local, Strategy, Transform
 from commeff.compressors import RandomK
@@ -7,7 +7,7 @@ from commeff.transforms import as_encoder
 
 
 class AverageSome(Transform):
-    """x_i <- x_i + M (mean x_j - x_i), M the coordinates that the shared mask keeps."""
+    """x_i <- x_i + M (mean x_j - x_i), where M keeps the coordinates of the shared mask."""
 
     def __init__(self, mask):
         self.mask = as_encoder(mask)

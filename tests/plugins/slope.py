@@ -1,4 +1,4 @@
-"""A regression: no classes, and a measure of one's own."""
+"""A regression task with its own metric."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ from commeff.experiments.tasks import Samples, Supervised
 
 
 class Slope(Supervised):
-    """Numbers on a noisy line: 400 to learn from, 100 to validate on, 100 to test."""
+    """Points on a noisy line: 400 for training, 100 for validation, 100 for testing."""
 
     def __init__(self, workers: int, seed: int = 0, batch: int = 16):
         x = torch.linspace(-1, 1, 600)[torch.randperm(600, generator=torch.Generator().manual_seed(1)), None]

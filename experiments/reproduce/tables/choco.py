@@ -27,9 +27,9 @@ def claims(r):
     figure_ = "figures of suboptimality on epsilon, random and sorted"
     for at in r.each("partition"):
         for name, words, less in (("top_k", "the largest 1 %", 50), ("random_k", "1 % at random", 50), ("qsgd", "16 levels", 4)):
-            yield claim(steps(at[name]) <= 1.3 * steps(at.gossip), f"{words} needs at most 1.3 times gossip's steps to a loss of 0.12",
+            yield claim(steps(at[name]) <= 1.3 * steps(at.gossip), f"CHOCO with {words} needs at most 1.3 times gossip's steps to a loss of 0.12",
                         f"{figure_}, against steps: nearly as fast; 1.3 is ours")
-            yield claim(sent(at[name]) < sent(at.gossip) / less, f"{words} needs less than 1/{less} of its bytes", f"{figure_}, against bits; 1/{less} is ours")
+            yield claim(sent(at[name]) < sent(at.gossip) / less, f"CHOCO with {words} needs less than 1/{less} of gossip's bytes", f"{figure_}, against bits; 1/{less} is ours")
 
 names = {"gossip": "plain gossip", "top_k": "largest 1 %", "random_k": "1 % at random", "qsgd": "16 levels", "iid": "shuffled", "shards": "sorted by label"}
 figure = {"x": "wire_bytes", "y": "train_loss", "panels": {"task.partition": "{}"}, "log": "xy"}

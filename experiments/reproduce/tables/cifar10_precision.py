@@ -2,8 +2,8 @@ from commeff.experiments.reproduce import claim, final, within
 
 title = "Forward passes in bfloat16 beside 32 bits, parallel SGD on CIFAR-10"
 paper = "Kalamkar et al. 2019, a study of bfloat16 for deep learning training, arXiv 1905.12322"
-about = """What other tables of CIFAR-10 take from bfloat16: the same runs with forward passes of 8 workers under autocast and without.
-They train on the exact images of CIFAR-10 that are there, an eighth of them, and say how far parallel SGD comes on those."""
+about = """Other tables of CIFAR-10 compute in bfloat16. Here the same runs have forward passes of 8 workers under autocast and without. They
+train on the exact images of CIFAR-10 that were at hand, an eighth of all, and say how far parallel SGD comes on those."""
 settings = {"hyper-parameters": "the same in both"}
 left_open = {
     "network and data": "ResNet-20, 8 workers of 16 images a step; 30 epochs of the exact subset",

@@ -38,9 +38,9 @@ grid = [{"name": "psgd", "method": "psgd", "optimizer.lr": 0.35},
 
 def claims(r):
     for name, source in (("diana", "arXiv 1901.09269"), ("marina", "arXiv 2102.07845")):
-        yield claim(lowest(r[name]) < lowest(r.qsgd), f"{name} falls below QSGD's floor", f"{source}: converges with full gradients whatever "
+        yield claim(lowest(r[name]) < lowest(r.qsgd), f"{name.upper()} falls below QSGD's floor", f"{source}: converges with full gradients whatever "
                     "the data")
-        yield claim(sent(r[name]) < sent(r.psgd), f"{name} needs fewer bits than parallel SGD at 32 bits a number", f"{source}: fewer bits than "
+        yield claim(sent(r[name]) < sent(r.psgd), f"{name.upper()} needs fewer bits than parallel SGD at 32 bits a number", f"{source}: fewer bits than "
                     "without compression")
     falls, alpha = rate("val_loss", down_to=1e-7), 1 / (1 + r.diana.compressor.omega)
     yield claim(falls(r.diana) <= 1 - min(slow(r.diana) * r.diana.task.mu, alpha / 2), "DIANA is as fast as the corollary says",

@@ -36,9 +36,13 @@ SMALL, MIDDLE, LARGE = "llama_40k", "llama_130k", "llama_300k"
 def pairs(inners, outers):
     return {"rates": [f"{i} / {o}" for i in inners for o in outers]}
 
+_psgd = {"method": "psgd", "workers": 1}
 _diloco = {"method": "diloco", "method.period": 30, "method.outer.lr": outer}
-grid = [{"name": "psgd", "method": "psgd", "workers": 1, "model": SMALL, **pairs([0.0028, 0.004, 0.0056, 0.0067, 0.008, 0.0095, 0.0113, 0.0135, 0.016, 0.0226, 0.032, 0.045], [1])},
-        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": SMALL, **pairs([0.008, 0.016, 0.032], [0.1, 0.2, 0.4, 0.8])}]
+_outer = [0.2, 0.4, 0.8]
+grid = [{"name": "psgd", **_psgd, "model": SMALL, **pairs([0.0028, 0.004, 0.0056, 0.0067, 0.008, 0.0095, 0.0113, 0.0135, 0.016, 0.0226, 0.032, 0.045], [1])},
+        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": SMALL, **pairs([0.004, 0.008, 0.016, 0.032], _outer)},
+        {"name": "psgd", **_psgd, "model": MIDDLE, **pairs([0.001, 0.0014, 0.002, 0.0024, 0.0028, 0.0034, 0.004, 0.0056, 0.008, 0.0113, 0.016, 0.0226], [1])},
+        {"name": "diloco", **_diloco, "workers": [1, 2, 4, 8], "model": MIDDLE, **pairs([0.001, 0.002, 0.004, 0.008], _outer)}]
 
 def claims(r):
     for at in r.each("model", of="psgd"):

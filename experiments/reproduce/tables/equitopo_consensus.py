@@ -8,7 +8,7 @@ about = """Averaging alone, from random numbers. `rate` is the factor a step by 
 graph; over a period of one-peer exponential; of a graph that is drawn anew for each step until ten digits agree. The notebook has one fixed
 graph and one sequence of drawn ones with ten starts; beside them are ten of each here.
 
-The notebook's grid is none at n = 300: its rows have int(sqrt(300)) = 17 places, and the matrix that it makes has row sums from 0.8 to 1.2,
+The notebook's grid is not one at n = 300: its rows have int(sqrt(300)) = 17 places, and the matrix that it makes has row sums from 0.8 to 1.2,
 so that workers do not even agree on a constant. Ours is 15 x 20 with Metropolis weights."""
 settings = {"n = 300": "9 shifts, as static exponential has neighbours; eta = 0.5 for EquiDyn", "n from 1,000": "5 ln n shifts; eta = 0.5"}
 left_open = {"one graph": "rho 0.70 for D- and 0.64 for U-EquiStatic, the nearest of ten draws to the notebook's 0.71 and 0.63",

@@ -2,7 +2,7 @@ from commeff.experiments.reproduce import claim, final, printed, within
 
 title = "Loss of a language model by P-SGD, D-SGD, Gossip-PGA and Gossip-AGA, beside modelled hours"
 paper = "Chen, Yuan et al. 2021, Gossip-PGA, arXiv 2105.09080: BERT-Large on 8 servers of 8 V100, as the lecture prints it"
-about = """Trained is a GPT of 119,104 parameters on tiny Shakespeare. Hours are those of 62,500 steps as if each computed BERT-Large's
+about = """A GPT of 119,104 parameters is trained on tiny Shakespeare. Hours are those of 62,500 steps as if each computed BERT-Large's
 minibatch and sent its 330 million numbers, as `bert_time` has them; what Gossip-AGA sends depends on its losses, so that it has bytes and
 no hours here."""
 settings = {"model": "BERT-Large", "workers": "8 servers", "loss of P-SGD": "1.75 after 59.02 hours",

@@ -3,8 +3,8 @@ from commeff.experiments.reproduce import claim, final, printed, within
 title = "Parallel SGD against one-peer gossip on 4 to 32 workers, accuracy beside modelled hours"
 paper = """Ying, Yuan et al. 2021, exponential graphs, arXiv 2110.13363: ImageNet, ResNet-50, 4 to 32 servers of 8 V100, as the lecture
 prints it"""
-about = """Equal epochs for all n and a fixed batch for each worker, so that steps fall as 1 / n and the rate grows with n. Trained is a
-small network on CIFAR-10. Hours are those of the run's steps as if it computed a ResNet-50's minibatch and sent its 25.5 million numbers
+about = """Equal epochs for all n and a fixed batch for each worker, so that steps fall as 1 / n and the rate grows with n. A small
+network is trained on CIFAR-10. Hours are those of the run's steps as if it computed a ResNet-50's minibatch and sent its 25.5 million numbers
 between the paper's servers; computing and bandwidth are those that `gossip_time` fits to two of the printed numbers, and hours are judged
 there."""
 settings = {"model": "ResNet-50", "data": "ImageNet", "epochs": 90,
@@ -36,7 +36,7 @@ def claims(r):
     for at in r.each("workers"):
         yield claim(within(accuracy(at.gossip), accuracy(at.psgd), 0.015), "gossip ends within 1.5 points of parallel SGD",
                     "0.05 points apart or less in print; 1.5 points are ours",
-                    """At scale reduced 32 workers take 128 steps. Those of gossip then still disagree (by 0.23, with 4 workers after 1,024
+                    """At scale reduced 32 workers take 128 steps. With gossip they then still disagree (by 0.23, with 4 workers after 1,024
                     steps by 0.09), and have learned less. The transient stage of gossip, before which it
                     is behind parallel SGD, grows with a power of n (results/convex/transient).""")
 

@@ -7,7 +7,7 @@ title = "How fast random graphs average, to 1,024 workers, beside their theorems
 paper = """Song et al. 2022 (EquiTopo, arXiv 2210.07881); Friedman 2003 (random regular graphs, arXiv cs/0405020); Kolokolnikov, Osting,
 von Brecht 2014 (algebraic connectivity of Erdos-Renyi graphs near the threshold)"""
 about = """A graph is drawn for each seed, and claims speak of the mean over draws: a single lucky one decides nothing. rho = ||W - J||
-is the factor by which one step shrinks a disagreement at the least; `rate` that a step where each step has another graph, of random
+is the factor by which one step shrinks a disagreement in the worst case; `rate` that a step where each step has another graph, of random
 vectors. Nothing is trained."""
 settings = {
     "EquiStatic": "degree (8 / 3) ln(2 n / p) / eps^2, with which rho is below eps with a probability of 1 - p at least; here eps = 0.8, p = 0.1",

@@ -2,7 +2,7 @@ from math import sqrt
 
 from commeff.experiments.reproduce import claim, rate, to
 
-title = "Scaffnew needs a root of the condition number fewer averages"
+title = "Scaffnew needs fewer averages, by the square root of the condition number"
 paper = "Mishchenko, Malinovsky, Stich, Richtarik 2022, ProxSkip, arXiv 2202.09357"
 about = """Logistic regression with l2 on w8a, 20 workers, full gradients, step 1 / L_max. Scaffnew averages with probability
 p = 1 / sqrt(kappa): the same steps as gradient descent, of which it communicates a share p. SCAFFOLD is beside it with the same step and a

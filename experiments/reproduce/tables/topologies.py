@@ -5,7 +5,7 @@ from commeff.experiments.reproduce import claim, final, order, printed
 title = "How fast topologies average, to 1,024 workers, beside their formulas"
 paper = """Ying et al. 2021 (exponential graphs, arXiv 2110.13363), Takezawa et al. 2023 (Base-(k+1) graph, arXiv 2305.11420);
 closed forms of ring, torus, star and hypercube are textbook spectra"""
-about = """rho = ||W - J|| is the factor by which one step shrinks a disagreement at the least; `rate` that a step over a period
+about = """rho = ||W - J|| is the factor by which one step shrinks a disagreement in the worst case; `rate` that a step over a period
 of a changing graph; `exact_after` the steps after which all agree exactly. Random graphs have a table of their own,
 `random_graphs`. Nothing is trained, no seed changes anything, and all of it is checked theory: spectra and the ends of
 finite sequences."""

@@ -45,7 +45,7 @@ def test_checked_theory_is_counted_as_the_pages_have_it() -> None:
     ("words", "group", "networks"),
     [
         ("Claims of papers on training networks and on training time", "Claims of the paper", True),
-        ("Claims of papers on convex problems", "Claims of the paper", False),
+        ("Claims of papers on problems without a network", "Claims of the paper", False),
     ],
 )
 def test_claims_are_counted_as_the_pages_have_them(words: str, group: str, networks: bool) -> None:

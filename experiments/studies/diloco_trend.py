@@ -1,0 +1,61 @@
+"""`python -m commeff.experiments.studies.diloco_trend`: DiLoCo's loss above that of data parallelism, against the size
+of the model, ours beside published ones: results/converged/diloco_trend/trend.pdf and .png.
+
+Reads values.csv of `commeff reproduce diloco_trend`. Published are the losses of Streaming DiLoCo, arXiv 2501.18512,
+tables 5 and 6, and the power laws of arXiv 2503.09799, table 5, for H = 30.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from commeff.experiments.report.data.statistics import interval
+from commeff.experiments.report.draw import lines as draw
+from commeff.experiments.report.draw.figures import QUIET, Look, save
+from commeff.experiments.report.draw.lines import Drawing, LinePanel, MeanLine
+
+FOLDER = Path("results/converged/diloco_trend")
+SIZES = {"llama_40k": 43_080, "llama_130k": 127_424, "llama_300k": 329_376}
+PLAIN = (18.129, 0.0953)  # a, alpha of the loss a N^-alpha of data parallelism
+LAWS = {1: (18.363, 0.0961), 2: (18.768, 0.0969), 4: (19.762, 0.0992), 8: (21.051, 0.1018)}  # by replicas
+FITTED = np.geomspace(35e6, 2.4e9, 2)
+TWO = {35e6: (3.51, 3.54), 1e8: (3.19, 3.21), 2e8: (2.97, 2.98), 3e8: (2.80, 2.81), 5e8: (2.67, 2.68), 1e9: (2.49, 2.49)}
+
+
+def law(n: np.ndarray, replicas: int) -> np.ndarray:
+    """Per cent above data parallelism at N numbers."""
+    (a, alpha), (b, beta) = PLAIN, LAWS[replicas]
+    return 100 * (b * n**-beta / (a * n**-alpha) - 1)
+
+
+def drawing(values: pd.DataFrame) -> Drawing:
+    """Means over seeds, paired with data parallelism; published losses of two replicas, and all laws."""
+    losses = values.set_index(["variant", "model", "workers", "seed"])["test_loss"]
+    plain = losses["psgd"].droplevel("workers")
+    every = []
+    for colour, replicas in enumerate(LAWS):
+        points = []
+        for model, n in SIZES.items():
+            if model in plain.index:
+                gap = 100 * (losses["diloco", model, replicas] / plain[model] - 1)
+                points.append((n, *interval([*gap], False)))
+        printed = [(n, 100 * (own / other - 1)) for n, (other, own) in TWO.items()] if replicas == 2 else []
+        guides = {"": np.stack([FITTED, law(FITTED, replicas)], axis=1)}
+        name = f"{replicas} replica{'s' if replicas > 1 else ''}"
+        every.append(MeanLine(name, colour, 0, np.array(points), np.array(printed).reshape(-1, 2), guides))
+    axis = "loss above that of data parallelism (%)"
+    return Drawing([LinePanel("", every)], "parameters", axis, log="x", guides={"": None})
+
+
+def main() -> None:
+    """Draw the figure."""
+    drawn = drawing(pd.read_csv(FOLDER / "values.csv"))
+    key = [("open: published losses of 2 replicas; dashed: published laws", Look(QUIET, "", "o", hollow=True))]
+    save(draw.figure("trend", "DiLoCo and data parallelism by size", drawn, key, {"width": 6.5, "height": 3.2}), FOLDER)
+
+
+if __name__ == "__main__":
+    main()
