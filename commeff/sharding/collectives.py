@@ -27,7 +27,7 @@ _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
 def group_of(*ranks: int) -> Any:
-    """A process group of some of the run's processes, which alone make it, all at once."""
+    """A process group of some of the run's processes; at the same time all others make groups of theirs."""
     return dist.new_group(ranks, timeout=timeout_of(), use_local_synchronization=True)
 
 
@@ -66,13 +66,15 @@ class Axis:
         return self.among(range(first, first + size))
 
     def among(self, ranks: Sequence[int]) -> Axis:
-        """The axis of some of its ranks, of which this one is one; they all ask for it at once."""
-        if len(ranks) == self.size:
+        """The axis of some of its ranks, or of the others where this one is none of them; all ask for it at once.
+
+        NCCL makes a group by splitting one that is there, which all of its ranks do or none.
+        """
+        key = tuple(rank for rank in range(self.size) if (rank in ranks) == (self.rank in ranks))
+        if len(key) == self.size:
             return self
-        key = tuple(ranks)
         if key not in self._among:
-            members = [dist.get_process_group_ranks(self.group)[rank] for rank in ranks]
-            self._among[key] = Axis(self.name, len(ranks), key.index(self.rank), group_of(*members))
+            self._among[key] = self._part(key)
         return self._among[key]
 
     @property
@@ -135,6 +137,9 @@ class Axis:
     def tell(self, fact: Any, source: int) -> Any:
         """What one rank knows, at all, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
         return share_json(fact, self.group)[source]
+
+    def _part(self, ranks: Sequence[int]) -> Axis:
+        return Axis(self.name, len(ranks), ranks.index(self.rank), group_of(*(self.ranks[rank] for rank in ranks)))
 
     def _check(self, x: Tensor, dim: int) -> None:
         if x.shape[dim] % self.size:

@@ -91,13 +91,14 @@ class Pipeline:
         self._stages = keep(model, layers, self._ranks, axis.rank, self._kind.splits)
         self._model = model
         self.modules: Sequence[nn.Module] = (model,)
+        copies = {homes: axis.among(homes) for homes in dict.fromkeys(held.values()) if len(homes) > 1}
         self._tied: dict[str, Axis] = {}
         for name, parameter in model.named_parameters():
             parameter.homes = held[name]  # type: ignore[attr-defined]
             parameter.among = among  # type: ignore[attr-defined]
             parameter.tied = any(len(home) > 1 for home in held.values())  # type: ignore[attr-defined]
             if len(held[name]) > 1:
-                self._tied[name] = axis.among(held[name])
+                self._tied[name] = copies[held[name]]
                 self._tied[name].broadcast(parameter.detach())
         self.passes = 0 if self._kind.splits else micro_batches
         self.late: Set[str] = self._tied.keys()

@@ -27,13 +27,11 @@ class PlayedAxis(Axis):
     (torch.Size([8, 3]), torch.Size([2, 3]), 144.0)
     """
 
-    def among(self, ranks: Sequence[int]) -> Axis:
-        """As `Axis.among`."""
-        key = tuple(ranks)
-        return self._among.setdefault(key, PlayedAxis(self.name, len(key), key.index(self.rank)))
-
     def broadcast(self, x: Tensor, source: int = 0) -> None:
         """Nothing."""
+
+    def _part(self, ranks: Sequence[int]) -> Axis:
+        return PlayedAxis(self.name, len(ranks), ranks.index(self.rank))
 
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
         return x.clone

@@ -284,7 +284,7 @@ class Transport:
         sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
         for exchange in exchanges:
             exchange.share()
-        if self._nccl and any(buffer.is_cuda for _, _, buffer in (*receives, *sends)):
+        if self._nccl and (receives or sends):
             group = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
             group += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
             works = dist.batch_isend_irecv(group)

@@ -1,0 +1,217 @@
+"""A process group that is as hard to use as NCCL's may be, on a CPU: what is right by luck on gloo goes wrong here.
+
+    with late():
+        on_processes(4, run)
+
+- Each group does one operation after the other, in a thread of its own, at its own pace. Operations of a batch are one.
+- Results come when somebody waits for them. Until then NaN is where they will be, and nobody may write there.
+- What an operation reads is read when its turn comes. Whoever has changed it by then is told so.
+- A send ends when the other side has asked for it.
+- Groups are made by all processes at once, as a split of the communicator of all, or not at all.
+
+It goes by a name with "nccl" in it, and shares no memory.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from commeff.communicator.wire import group as wire
+
+NAME = "nccl_like"
+SLOWEST = 0.001  # seconds that an operation is late, at most
+COLLECTIVES = (
+    *("_allgather_base", "_reduce_scatter_base", "allgather", "allgather_into_tensor_coalesced", "allreduce"),
+    *("allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce"),
+    *("reduce_scatter", "reduce_scatter_tensor_coalesced", "scatter"),
+)
+
+
+class Operation(dist.Work):
+    """An operation, which has not begun when it is posted."""
+
+    def __init__(self, name: str, args: Sequence[Any], timeout: timedelta) -> None:
+        super().__init__()
+        self.name, self.done, self._timeout = name, Future[None](), timeout.total_seconds()
+        with torch.no_grad():
+            self.args = tree_map_only(Tensor, Tensor.clone, args)
+        written, read = ([], args) if name == "send" else (args[:1], args[1:])
+        self._places = list(zip(tensors(written), tensors(self.args[:1]), strict=False))
+        held = {place.untyped_storage()._cdata for place, _ in self._places}
+        read = [x for x in tensors(read) if x.untyped_storage()._cdata not in held]
+        self._read = [(x, x.detach().clone()) for x in read]
+        for place, _ in self._places:
+            flat(place).fill_(255)
+
+    def __str__(self) -> str:
+        return f"{self.name} of {[tuple(x.shape) for x in tensors(self.args)]}"
+
+    def works(self, group: dist.ProcessGroup) -> list[dist.Work]:
+        """Begin."""
+        for x, before in self._read:
+            if not torch.equal(flat(x), flat(before)):
+                raise RuntimeError(f"{self} reads what has been changed before it was done")
+        if self.name not in ("send", "recv"):
+            return [getattr(group, self.name)(*self.args)]
+        (x, *_), peer, tag = self.args[0], *self.args[1:]
+        here = torch.zeros(1)
+        other = group.recv if self.name == "send" else group.send  # whoever receives says that he is there
+        return [other([here], peer, 2 * tag + 1), getattr(group, self.name)([x], peer, 2 * tag)]
+
+    def wait(self, timeout: Any = None) -> bool:
+        """Until it has ended; then its results are there."""
+        try:
+            self.done.result(self._timeout)
+        except TimeoutError:
+            raise RuntimeError(f"{self} waits for ever") from None
+        places, self._places, self.args, self._read = self._places, [], (), []
+        for place, result in places:
+            if not (flat(place) == 255).all():
+                raise RuntimeError(f"somebody wrote where {self} puts its results")
+            flat(place).copy_(flat(result))
+        return True
+
+    def get_future(self) -> torch.futures.Future[list[Tensor]]:
+        """The results, as DDP waits for them."""
+        future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
+        places = [place for place, _ in self._places]
+        self.done.add_done_callback(lambda _: self.wait() and future.set_result(places))
+        return future
+
+    def is_completed(self) -> bool:
+        """As torch has it."""
+        return self.done.done() and self.wait()
+
+
+class Late(dist.ProcessGroup):
+    """The group. What it lacks of torch's, it has not."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._store, self._timeout, self._splits = store, timeout, 0
+        self._gloo = dist.ProcessGroup(store, rank, size)
+        backend, kind = dist.ProcessGroupGloo(store, rank, size, timeout=timeout), dist.ProcessGroup.BackendType.GLOO
+        for each in (self, self._gloo):
+            each._set_default_backend(kind)
+            each._register_backend(torch.device("cpu"), kind, backend)
+        self._batch: list[Operation] | None = None
+        self._fault: Exception | None = None
+        self._queue: SimpleQueue[list[Operation]] = SimpleQueue()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        pace = random.Random(f"{self.group_name} {self.rank()}")
+        while batch := self._queue.get():
+            time.sleep(pace.uniform(0, SLOWEST))
+            self._do(batch)
+            del batch
+
+    def _do(self, batch: Sequence[Operation]) -> None:
+        try:
+            for work in [work for operation in batch for work in operation.works(self._gloo)]:
+                work.wait()
+        except Exception as fault:
+            self._fault = self._fault or fault
+            for operation in batch:
+                operation.done.set_exception(fault)
+        else:
+            for operation in batch:
+                operation.done.set_result(None)
+
+    def post(self, name: str, *args: Any) -> Operation:
+        """What every operation does."""
+        if self._fault is not None:
+            raise self._fault
+        operation = Operation(name, args, self._timeout)
+        if self._batch is None:
+            self._queue.put([operation])
+        else:
+            self._batch.append(operation)
+        return operation
+
+    def send(self, *args: Any) -> Operation:
+        """As torch has it."""
+        return self.post("send", *args)
+
+    def recv(self, *args: Any) -> Operation:
+        """As torch has it."""
+        return self.post("recv", *args)
+
+    def batched(self, operations: Sequence[dist.P2POp]) -> list[Operation]:
+        """All of them, at once."""
+        self._batch = []
+        works = [self.post(op.op.__name__[1:], [op.tensor], op.group_peer, op.tag) for op in operations]
+        self._queue.put(self._batch)
+        self._batch = None
+        return works
+
+    def new_group(self, ranks: Sequence[int], timeout: timedelta, group_name: str, **_: Any) -> Late | None:
+        """A group of some, of which each process makes its own, or none, when all others do."""
+        self._splits += 1
+        name, mine = f"split {self._splits}", self.rank() in ranks
+        of_these = f"{name}, {ranks}"
+        self._store.add(of_these, mine)
+        if self._store.add(name, 1) == self.size():
+            self._store.set(f"{name}: all", "")
+        try:
+            self._store.wait([f"{name}: all"], timeout)
+        except RuntimeError:
+            raise RuntimeError(f"a group of {ranks} waits for ever: some processes make none meanwhile") from None
+        if not mine:
+            return None
+        if self._store.add(of_these, 0) != len(ranks):
+            raise RuntimeError(f"a group of {ranks} waits for ever: some of them make another one meanwhile")
+        made = Late(dist.PrefixStore(f"{group_name}/", self._store), ranks.index(self.rank()), len(ranks), timeout)
+        made._set_group_name(group_name)
+        return made
+
+    def shutdown(self) -> None:
+        """As torch has it."""
+        self._queue.put([])
+
+
+def _collective(name: str) -> Any:
+    return lambda self, *args, **options: self.post(name, *args, *options.values())
+
+
+for _name in COLLECTIVES:
+    setattr(Late, _name, _collective(_name))
+
+
+def tensors(tree: Any) -> list[Tensor]:
+    """Those in there."""
+    return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
+
+
+def flat(x: Tensor) -> Tensor:
+    """The bytes of a tensor, unknown to autograd."""
+    assert x.is_contiguous()
+    return x.data.as_strided((x.numel(),), (1,), x.storage_offset()).view(torch.uint8)
+
+
+def _batched(operations: Sequence[dist.P2POp]) -> list[dist.Work]:
+    group: Any = operations[0].group or dist.group.WORLD
+    return group.batched(operations)
+
+
+@contextmanager
+def late() -> Iterator[None]:
+    """Processes that are started meanwhile talk by such groups alone."""
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, Late, devices=["cpu"])
+    with patch.object(wire, "backend", lambda device: NAME), patch.object(dist, "batch_isend_irecv", _batched):
+        yield

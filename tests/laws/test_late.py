@@ -1,0 +1,155 @@
+"""Everything that processes do together is the same by a group that is as hard to use as NCCL's, and faults are found.
+
+Others' optimizers have these faults: they read sums before they have come, or let some ranks alone make a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import tests.commeff.adapters.test_drop_in as drop_in
+import tests.commeff.sharding.test_pipeline as stages
+import tests.commeff.sharding.test_tensor as tensor
+import tests.commeff.sharding.test_zero as zero
+import tests.laws.test_engines as engines
+from commeff.experiments.run.launch.rendezvous import MemberLost
+from commeff.sharding import Mesh, collectives
+from tests.laws.late import NAME, late
+from tests.laws.processes import by_case, on_processes
+
+SOON = 5.0  # seconds after which a group has waited for ever
+TOGETHER = {  # model, method, schedule, and what else
+    **{schedule: ("llama tied", "psgd", schedule, {}) for schedule in ("interleaved", "zero_bubble")},
+    "both ends of four": ("llama tied", "diloco", "1f1b", {"worker": 1, "pipeline": 4, "parts": 4, "clip": 0.6}),
+    "factors": ("llama", "power_sgd", "zbv", {"parts": 4}),
+    "tensor": stages.CASES["tensor"],
+    "stage 3": stages.CASES["stage 3, tied"],
+}
+SHARDS = [("mem_sgd", 1, None), ("power_sgd", 2, None), ("diloco", 2, 0.6), ("psgd", 3, None)]
+
+
+@pytest.mark.parametrize("run", [pytest.param(engines.run_all, marks=pytest.mark.slow), engines.run_early])
+def test_every_method_is_the_same_on_it(run: Callable[[], Any]) -> None:
+    whole = engines.run_all()
+    with late():
+        many = on_processes(4, run)
+    for name in engines.RUNS:
+        trajectory = torch.cat([result[name][0] for result in many], dim=1)
+        assert (trajectory - whole[name][0]).abs().max() <= 1e-12, name
+        engines.same(engines.merged([result[name][1] for result in many], whole[name][1]), whole[name][1])
+
+
+def test_workers_in_pieces_are_the_same_on_it() -> None:
+    def member() -> tuple[Any, Any]:
+        in_stages = by_case(TOGETHER, lambda case: stages.in_case(*TOGETHER[case]))
+        return in_stages, by_case(SHARDS, lambda case: zero.on_a_mesh(case[0], 2, 2, *case[1:]))
+
+    with late():
+        outcomes = on_processes(4, member)
+    for case, (*named, options) in TOGETHER.items():
+        stages.compare([in_stages[case] for in_stages, _ in outcomes], *named, **options)
+    for case in SHARDS:
+        zero.agree([in_shards[case] for _, in_shards in outcomes], *case)
+
+
+@pytest.mark.parametrize(
+    "law",
+    [
+        *(partial(drop_in.test_a_plain_loop_is_the_simulation, name, 3) for name in drop_in.METHODS),
+        drop_in.test_parallel_sgd_is_ddp_with_a_torch_optimizer,
+        drop_in.test_a_loop_goes_on_from_its_state,
+        partial(tensor.agrees, "llama", "natural", 2, 2, True, 0.6),
+    ],
+)
+def test_what_holds_of_other_groups_holds_of_it(law: Callable[[], None]) -> None:
+    with late():
+        law()
+
+
+def read_before_it_has_come() -> None:
+    total = torch.ones(3)
+    dist.all_reduce(total, async_op=True)
+    assert total.isfinite().all(), "what has not come was read"
+
+
+def written_before_it_has_come() -> None:
+    total = torch.ones(3)
+    work = dist.all_reduce(total, async_op=True)
+    total.zero_()
+    work.wait()
+
+
+def changed_before_it_has_left() -> None:
+    parts, mine = torch.empty(4), torch.ones(2)
+    work = dist.all_gather_into_tensor(parts, mine, async_op=True)
+    mine.zero_()
+    work.wait()
+
+
+def both_receive_first() -> None:
+    other, x = 1 - dist.get_rank(), torch.ones(3)
+    works = [dist.irecv(torch.empty(3), other), dist.isend(x, other)]
+    [work.wait() for work in works]
+
+
+def both_send_first() -> None:
+    other, x = 1 - dist.get_rank(), torch.ones(3)
+    works = [dist.isend(x, other), dist.irecv(torch.empty(3), other)]
+    [work.wait() for work in works]
+
+
+def some_make_a_group() -> None:
+    if dist.get_rank() == 0:
+        collectives.group_of(0)
+    dist.barrier()
+
+
+def in_another_order() -> None:
+    for ranks in ([0, 1], [1]) if dist.get_rank() else ([1], [0, 1]):
+        dist.new_group(ranks)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (read_before_it_has_come, "what has not come was read"),
+        (written_before_it_has_come, "somebody wrote where allreduce of .* puts its results"),
+        (changed_before_it_has_left, "_allgather_base of .* reads what has been changed before it was done"),
+        (both_receive_first, "recv of .* waits for ever"),
+        (both_send_first, "send of .* waits for ever"),
+        (some_make_a_group, r"a group of \[0\] waits for ever: some processes make none meanwhile"),
+        (in_another_order, "waits for ever: some of them make another one meanwhile"),
+    ],
+)
+def test_faults_that_other_groups_hide_are_found(
+    fault: Callable[[], None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.laws.processes.PATIENCE", SOON)
+    with late(), pytest.raises(MemberLost, match=words):
+        on_processes(2, fault)
+
+
+def test_it_is_torchs_group_in_all_else() -> None:
+    def member() -> tuple[Tensor, ...]:
+        rank, there, total = dist.get_rank(), torch.empty(2), torch.ones(2)
+        axis = Mesh(worker=2, tensor=2).axis("tensor")
+        other = axis.ranks[1 - axis.rank]
+        operations = [dist.P2POp(dist.irecv, there, other), dist.P2POp(dist.isend, torch.full((2,), rank), other)]
+        works = dist.batch_isend_irecv([*operations[: 1 - rank % 2], *reversed(operations[1 - rank % 2 :])])
+        [work.wait() for work in works]
+        dist.all_reduce(total)
+        return there, total, axis.gather(torch.full((1,), float(rank)), 0)
+
+    assert dist.Backend.backend_list.count(NAME) <= 1
+    with late():
+        for rank, (there, total, gathered) in enumerate(on_processes(4, member)):
+            assert there.tolist() == [rank ^ 1] * 2
+            assert total.tolist() == [4, 4]
+            assert gathered.tolist() == [rank & 2, rank & 2 | 1]
