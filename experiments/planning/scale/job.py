@@ -170,9 +170,7 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     paces = {label(each): planned(question, policy, way) for each, way in zip(words, ways, strict=True)}
     for name, pace in paces.items():
         if not pace.computing < float("inf"):
-            raise ValueError(
-                f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks"
-            )
+            raise ValueError(f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks")
     return paces
 
 
