@@ -244,7 +244,7 @@ def show_zero(question: Question, as_json: bool) -> None:
         return
     each = STATES[policy.precision]
     typer.echo(
-        f"{heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
+        f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.data // policy.workers}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
         f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
         "layers that are gathered, and at the ends of a pipeline the embedding\n"

@@ -159,8 +159,7 @@ def _panel(
     else:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: plain(value)))
     axes.tick_params(labelleft=first)
-    if ends:
-        end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
+    end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
 def _end(line: MeanLine) -> tuple[float, float]:
