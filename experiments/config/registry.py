@@ -75,7 +75,7 @@ def locate(target: object) -> Callable[..., Any]:
 def known(target: object) -> bool:
     """Whether this command may build what `target` names.
 
-    >>> known("commeff.methods.choco"), known("commeff.methods.family.os"), known("/tmp/x.py:f"), known(["os"])
+    >>> known("commeff.methods.choco"), known("commeff.methods.family.os"), known("folder/x.py:f"), known(["os"])
     (True, False, False, False)
     """
     try:

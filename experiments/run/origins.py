@@ -110,7 +110,7 @@ def inside(node: Any, folder: Path) -> Any:
 
     Examples
     --------
-    >>> inside({"_target_": "commeff.experiments.tasks.CIFAR10", "data_dir": "/home/them"}, Path("a run"))
+    >>> inside({"_target_": "commeff.experiments.tasks.CIFAR10", "data_dir": "their/data"}, Path("a run"))
     {'_target_': 'commeff.experiments.tasks.CIFAR10'}
     >>> inside({"_target_": "commeff.topologies.from_graph", "graph": "/etc/passwd"}, Path("a run"))
     Traceback (most recent call last):
@@ -217,7 +217,7 @@ def public(url: str) -> str:
 
     >>> public("https://me:secret@git.example/her/plugin.git"), public("git@git.example:her/plugin.git")
     ('https://git.example/her/plugin.git', 'git.example:her/plugin.git')
-    >>> public("/home/me/plugin")
+    >>> public("their/folder/plugin")
     'plugin'
     """
     parts = urlsplit(url)

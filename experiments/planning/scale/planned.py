@@ -114,7 +114,7 @@ def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] =
     for word in words:
         key = word.partition("=")[0]
         if key in CHOSEN:
-            raise ValueError(f"{word} must be left out: the number of workers says how many GPUs and sequences there are")
+            raise ValueError(f"{word} must be left out: the number of workers says how many GPUs and sequences")
         if key in PLACE:
             raise ValueError(f"{word} must be left out: --cluster says where, a name or a YAML file with its bandwidth")
     return PlannedModel(read_question([*words, f"cluster={cluster}"], plugins))
