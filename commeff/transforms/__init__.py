@@ -21,12 +21,20 @@ from commeff.transforms.decoupled import CosineMomentum, Signed, Striding
 from commeff.transforms.delayed import Delayed, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Differences, Marina, ServerVariates, Smooth
-from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
+from commeff.transforms.fragments import Fragments, NamedFragments
 from commeff.transforms.gossiping import Ahead, Alongside, Hierarchical, PushSum, Tracking, ordered
 from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
-from commeff.transforms.outer import DelayedNesterov, GossipOuter, InUnitsOf, Outer, PerWorkerOuter, ServerOptimizer
+from commeff.transforms.outer import (
+    DelayedNesterov,
+    Exchange,
+    GossipOuter,
+    InUnitsOf,
+    Outer,
+    PerWorkerOuter,
+    ServerOptimizer,
+)
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.robust import Robust
@@ -59,6 +67,7 @@ __all__ = [
     "ErrorControl",
     "ErrorFeedback",
     "Every",
+    "Exchange",
     "Fragments",
     "Gossip",
     "GossipOuter",
@@ -107,6 +116,5 @@ __all__ = [
     "blocked",
     "bucketed",
     "clipped",
-    "mixed_in",
     "ordered",
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.loading import source_digest
-from commeff.experiments.config.registry import lasting, plugins_in, split
+from commeff.experiments.config.registry import as_stored, lasting, plugins_in, split
 from commeff.experiments.config.schema import meshed
 
 # Keys that do not decide the result, wherever they stand.
@@ -105,7 +105,7 @@ def _relevant(node: Any) -> Any:
     younger = YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
     return {
         name: _relevant(value)
-        for name, value in node.items()
+        for name, value in as_stored(node).items()
         if name not in IRRELEVANT and (name not in younger or value != younger[name])
     }
 

@@ -37,7 +37,7 @@ CHOSEN = ("workers", "zero", "bandwidth")  # by `planned`
 SHOWN = (
     ["method=psgd"],
     ["method=diloco", "period=100"],
-    ["method=streaming_diloco", "period=100", "method.delay=1", "method.bits=4"],
+    ["method=streaming_diloco", "period=100", "method.exchange.delay=1", "method.exchange.bits=4"],
     ["method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01"],
 )  # where no method is named
 
