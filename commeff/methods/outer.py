@@ -6,9 +6,22 @@ from functools import partial
 
 import torch
 
+from commeff.compressors import Int4, Int8
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Keep, Strategy
-from commeff.transforms import After, Average, Every, Exchange, Fragments, InUnitsOf, NamedFragments, Outer, Since
+from commeff.transforms import (
+    After,
+    Average,
+    Every,
+    Exchange,
+    Fragments,
+    InUnitsOf,
+    MixedIn,
+    NamedFragments,
+    OnHost,
+    Outer,
+    Since,
+)
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 PLAIN: OptimizerFactory = partial(torch.optim.SGD, lr=1.0)
@@ -91,10 +104,14 @@ def diloco(
     begin
         The first step of DiLoCo. From random parameters a start in step helps much; 0 is none.
     exchange
-        How averages travel, an `Exchange`: its delay is less than `period`, as many steps as it takes hide an average;
-        its mixing is in [0, 1], where 1 leaves the workers alone and moves a, and with a delay Douillard et al. (arXiv
-        2501.18512) use 0.5; bits are 8 or 4, or None: numbers as they are; ahead is by how many steps, less than
-        `period`, averages are sent earlier: as many as the delay let them arrive where they would be due without it.
+        How averages travel, ``Exchange(delay=0, mixing=0.0, bits=None, ahead=0)`` unless given.
+        delay: steps from the sending of an average to its use, less than `period`; as many as it takes hide it.
+        mixing: the weight of a worker's own x where the outer step's result arrives, in [0, 1]; 0 takes a alone, 1
+        leaves the workers alone and moves a. With a delay Douillard et al. (arXiv 2501.18512) use 0.5.
+        bits: 8 or 4; numbers are rounded, without bias, to that many, with a scale for each 256 or 64 of them (`Int8`,
+        `Int4`). As they are unless given.
+        ahead: by how many steps averages are sent earlier, less than `period`; as many as `delay` let them arrive where
+        they would be due without a delay, as torchft has it.
     host
         On a GPU: the anchor and the outer optimizer's state lie in the host's memory but for the outer step.
 
@@ -113,7 +130,7 @@ def diloco(
     >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
     True
     """
-    every = exchange.every(period, Local(outer), begin, host)
+    every = _outer_steps(period, outer, begin, exchange, host)
     return warm_start(Strategy(Local(optimizer), parameters=every), begin)
 
 
@@ -171,9 +188,24 @@ def streaming_diloco(
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
     """
-    every = exchange.every(period, Local(outer), begin, host)
+    every = _outer_steps(period, outer, begin, exchange, host)
     turns = NamedFragments(every, fragments) if isinstance(fragments, list) else Fragments(every, fragments)
     return warm_start(Strategy(Local(optimizer), parameters=turns), begin)
+
+
+def _outer_steps(period: int, outer: OptimizerFactory, begin: int, exchange: Exchange, host: bool) -> Every | MixedIn:
+    """a <- outer(a, (1/n) sum_j C(a - x_j)) once a period, from step `begin` on."""
+    delay, bits, ahead = exchange.delay, exchange.bits, exchange.ahead
+    if bits not in (None, 4, 8):
+        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")
+    if type(ahead) is not int or not 0 <= ahead < period:
+        raise ValueError(
+            f"ahead must be a whole number from 0 to {period - 1}, got {ahead!r}: it is a part of the period; give as "
+            "many steps as delay has"
+        )
+    step = Outer(Local(outer), {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[bits])
+    every = Every(period, OnHost(step) if host else step, ahead=ahead - begin)
+    return MixedIn(every, delay, exchange.mixing) if delay or exchange.mixing else every
 
 
 def warm_start(strategy: Strategy, begin: int) -> Strategy:

@@ -18,7 +18,7 @@ from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, block
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.compressed_gossip import DCD, ECD, Choco, DeepSqueeze
 from commeff.transforms.decoupled import CosineMomentum, Signed, Striding
-from commeff.transforms.delayed import Delayed, MixedIn, Pulled
+from commeff.transforms.delayed import Delayed, Exchange, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Differences, Marina, ServerVariates, Smooth
 from commeff.transforms.fragments import Fragments, NamedFragments
@@ -26,15 +26,7 @@ from commeff.transforms.gossiping import Ahead, Alongside, Hierarchical, PushSum
 from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
 from commeff.transforms.on_host import OnHost
 from commeff.transforms.one_bit import Doubling, OneBitAdam, Thinning, ZeroOneAdam
-from commeff.transforms.outer import (
-    DelayedNesterov,
-    Exchange,
-    GossipOuter,
-    InUnitsOf,
-    Outer,
-    PerWorkerOuter,
-    ServerOptimizer,
-)
+from commeff.transforms.outer import DelayedNesterov, GossipOuter, InUnitsOf, Outer, PerWorkerOuter, ServerOptimizer
 from commeff.transforms.powersgd import PowerSGD
 from commeff.transforms.powersgd_batched import BatchedPowerSGD
 from commeff.transforms.robust import Robust

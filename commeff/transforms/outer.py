@@ -5,23 +5,19 @@ server does with what has arrived: an optimizer step, or Nesterov's momentum onc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import DenseMessage, Int4, Int8, Layout
+from commeff.compressors import DenseMessage, Layout
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, require_one_rate, scope_of
 from commeff.core.strategy import LocalStep, Stages, Stateful, Traits, Transform, agrees, stages_of
 from commeff.topologies import Topology
-from commeff.transforms.averaging import Average, fitting
-from commeff.transforms.delayed import MixedIn
-from commeff.transforms.on_host import OnHost
-from commeff.transforms.timing import Every
+from commeff.transforms.averaging import fitting
 
 
 def require_outer(outer: LocalStep) -> None:
@@ -89,53 +85,6 @@ class Outer(Anchored):
         moved = yield from stages_of(self.average, self.anchor - vectors, communicator.child("average"))
         self.anchor = self.outer(self.anchor, moved)
         return self.anchor.clone()
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """How what workers moved gets into the anchor and back: at once and as it is, unless said otherwise.
-
-    Parameters
-    ----------
-    delay : int
-        Steps from the sending of an average to its use, less than a period; as many as it takes hide it.
-    mixing : float
-        The weight of a worker's own x where the outer step's result arrives, in [0, 1]; 0 takes the anchor alone, 1
-        leaves the workers alone and moves the anchor. With a delay Douillard et al. (arXiv 2501.18512) use 0.5.
-    bits : 4, 8 or None
-        Numbers are rounded, without bias, to that many, with a scale for each 64 or 256 of them (`Int4`, `Int8`). As
-        they are unless given.
-    ahead : int
-        By how many steps averages are sent earlier, less than a period: as many as `delay` let them arrive where they
-        would be due without a delay, as torchft has it.
-    """
-
-    delay: int = 0
-    mixing: float = 0.0
-    bits: Literal[4, 8] | None = None
-    ahead: int = 0
-
-    def __post_init__(self) -> None:
-        if self.bits not in (None, 4, 8):
-            raise ValueError(
-                f"bits must be 8 or 4, or None, got {self.bits!r}: numbers are rounded to one of these or left"
-            )
-
-    def every(self, period: int, outer: LocalStep, begin: int = 0, host: bool = False) -> Every | MixedIn:
-        """`Outer`, once in `period` steps from step `begin` on; with `host` its memory is on the host.
-
-        Raises
-        ------
-        ValueError : if a step is sent by more than a period too early.
-        """
-        if type(self.ahead) is not int or not 0 <= self.ahead < period:
-            raise ValueError(
-                f"ahead must be a whole number from 0 to {period - 1}, got {self.ahead!r}: it is a part of the period; "
-                "give as many steps as delay has"
-            )
-        step = Outer(outer, {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[self.bits])
-        every = Every(period, OnHost(step) if host else step, ahead=self.ahead - begin)
-        return MixedIn(every, self.delay, self.mixing) if self.delay or self.mixing else every
 
 
 class PerWorkerOuter(Anchored):
