@@ -30,15 +30,6 @@ TORCH = {  # what the configuration's own files name of torch
 }
 FIRST_PARTY = ("commeff", "torch")
 ONCE_APART = ("compressors", "experiments", "topologies")  # were packages beside commeff; run names still say so
-_EXCHANGE = {"exchange": ("commeff.transforms.Exchange", ("delay", "mixing", "bits", "ahead"))}
-MOVED: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {  # keys that runs have beside a part that holds them today
-    "commeff.methods.diloco": _EXCHANGE,
-    "commeff.methods.streaming_diloco": _EXCHANGE,
-    "commeff.methods.zero_one_adam": {
-        "updates": ("commeff.transforms.Thinning", ("freeze", "kappa")),
-        "meetings": ("commeff.transforms.Doubling", ("doubling", "longest")),
-    },
-}
 _offered: dict[str, Callable[..., Any]] = {}  # by the plug-ins of this command, by target
 
 
@@ -155,41 +146,10 @@ def targets_in(node: Any) -> Iterator[Any]:
             yield from targets_in(item)
 
 
-def current(node: Any) -> Any:
-    """A stored configuration with today's names of targets that were outside commeff when it was written, and with keys
-    where they are today.
-
-    >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
-    {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
-    >>> current({"_target_": "commeff.methods.diloco", "period": 8, "delay": 1})["exchange"]
-    {'_target_': 'commeff.transforms.Exchange', 'delay': 1}
-    """
-    if not isinstance(node, dict):
-        return node
-    found = {name: _current(value) if name == "_target_" else current(value) for name, value in node.items()}
-    for part, (target, keys) in MOVED.get(str(found.get("_target_")), {}).items():
-        if own := {key: found.pop(key) for key in keys if key in found}:
-            found[part] = {"_target_": target} | own
-    return found
-
-
-def _current(target: Any) -> Any:
+def today(target: Any) -> Any:
+    """The inverse of `lasting`: where a stored target is today."""
     apart = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
     return f"commeff.{target}" if apart else target
-
-
-def as_stored(node: dict[str, Any]) -> dict[str, Any]:
-    """A part of a configuration with keys where runs have them that are older than the parts of `MOVED`.
-
-    >>> today = current({"_target_": "commeff.methods.diloco", "delay": 1})
-    >>> as_stored(today)
-    {'_target_': 'commeff.methods.diloco', 'delay': 1}
-    """
-    parts = MOVED.get(str(node.get("_target_")), {})
-    found = {name: value for name, value in node.items() if name not in parts}
-    for part in parts:
-        found |= {key: value for key, value in node.get(part, {}).items() if key != "_target_"}
-    return found
 
 
 def foreign(target: str) -> bool:

@@ -15,8 +15,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.config.registry import as_stored, current
-from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in
+from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in, current
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
 from commeff.experiments.grid.plan.cells import Cell
@@ -106,7 +105,9 @@ def test_runs_keep_the_names_that_they_had_before_the_packages_moved(name: str) 
 def test_runs_keep_the_names_that_they_had_before_keys_became_parts(name: str) -> None:
     method, *words = BEFORE_THE_PARTS[name].split()
     config = compose([f"method={method}", *(f"method.{word}" for word in words), "task=digits"])
-    stored = config | {"method": as_stored(config["method"])}
+    parts = [config["method"].get(part, {}) for part in ("exchange", "updates", "meetings")]
+    flat = {key: value for part in parts for key, value in part.items() if key != "_target_"}
+    stored = config | {"method": flat | {key: value for key, value in config["method"].items() if value not in parts}}
     assert (run_id(config), run_id(stored)) == (name, name)
     assert current(stored) == config
     assert current(config) == config
