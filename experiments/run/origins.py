@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from commeff.experiments.config.loading import source_digest
-from commeff.experiments.config.registry import current, known, locate, plugins_in, split
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.registry import known, locate, plugins_in, split
+from commeff.experiments.config.schema import ConfigError, current
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import parse_yaml, read_json, read_mapping

@@ -13,14 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import (
-    Exchange,
-    InPlaceSum,
-    NetworkSum,
-    PackedSum,
-    SharedSum,
-    WireOperation,
-)
+from commeff.communicator.wire.exchange import Exchange, InPlaceSum, NetworkSum, PackedSum, SharedSum, WireOperation
 from commeff.communicator.wire.group import enough_files
 from commeff.communicator.wire.shared_memory import SharedMemory
 

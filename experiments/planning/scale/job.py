@@ -38,7 +38,7 @@ UNUSED = ("workers", "zero", "bandwidth", "tokens")  # `planned` chooses the fir
 SHOWN = (
     ["method=psgd"],
     ["method=diloco", "period=100"],
-    ["method=streaming_diloco", "period=100", "method.delay=1", "method.bits=4"],
+    ["method=streaming_diloco", "period=100", "method.exchange.delay=1", "method.exchange.bits=4"],
     ["method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01"],
 )  # where no method is named
 

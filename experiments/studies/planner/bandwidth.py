@@ -78,14 +78,15 @@ def method(row: Row) -> tuple[str, ...]:
     """The words of a row's method.
 
     >>> method({"method": "fp4", "period": "100", "layers": "48"})[-2:]
-    ('method.delay=1', 'method.bits=4')
+    ('method.exchange.delay=1', 'method.exchange.bits=4')
     """
     name, period = row["method"], f"method.period={row['period']}"
     if name == "psgd":
         return ("method=psgd",)
     if name == "diloco":
         return ("method=diloco", period)
-    more = {"streaming": (), "overlapped": ("method.delay=1",), "fp4": ("method.delay=1", "method.bits=4")}[name]
+    late = "method.exchange.delay=1"
+    more = {"streaming": (), "overlapped": (late,), "fp4": (late, "method.exchange.bits=4")}[name]
     return ("method=streaming_diloco", period, f"method.fragments={int(row['layers']) // FRAGMENT}", *more)
 
 
