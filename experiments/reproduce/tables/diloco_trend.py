@@ -47,8 +47,8 @@ grid = [{"name": "psgd", **_psgd, "model": SMALL, **pairs([0.0028, 0.004, 0.0056
         {"name": "diloco", **_trend, "model": MIDDLE, **pairs([0.001, 0.002, 0.004, 0.008], _outer)},
         {"name": "often", **_diloco, "method.period": 5, "workers": [1, 4], "model": SMALL, **pairs(_inner, _outer)},
         {"name": "rarely", **_diloco, "method.period": 100, "workers": [1, 4], "model": SMALL, **pairs(_inner, [0.4, 0.8, 1.2])},
-        {"name": "streaming", "method": "streaming_diloco", "method.period": 30, "method.fragments": 2, "method.delay": 1, "method.mixing": 0.5,
-         "method.bits": 4, "method.outer.lr": outer, "workers": 4, "model": SMALL, **pairs(_inner, _outer)}]
+        {"name": "streaming", "method": "streaming_diloco", "method.period": 30, "method.fragments": 2, "method.exchange.delay": 1, "method.exchange.mixing": 0.5,
+         "method.exchange.bits": 4, "method.outer.lr": outer, "workers": 4, "model": SMALL, **pairs(_inner, _outer)}]
 
 def claims(r):
     for at in r.each("model", of="psgd"):

@@ -122,7 +122,8 @@ def test_a_model_on_a_cluster_is_priced_by_what_a_bandwidth_sweep_prices():
 
 
 def test_figures_are_drawn(tmp_path: Path):
-    ask(*JOB, "method=psgd", "method=diloco", "--figure", str(tmp_path / "a.svg"), "--csv", str(tmp_path / "b" / "a.csv"))
+    figure, table = str(tmp_path / "a.svg"), str(tmp_path / "b" / "a.csv")
+    ask(*JOB, "method=psgd", "method=diloco", "--figure", figure, "--csv", table)
     assert (tmp_path / "a.svg").stat().st_size > 2000
     assert (tmp_path / "b" / "a.csv").read_text().startswith("method,utilisation,gbit_per_s\n")
 
