@@ -5,7 +5,7 @@
 
 - Each group does one operation after the other, in a thread of its own, at its own pace. Operations of a batch are one.
 - Results come when somebody waits for them. Until then NaN is where they will be, and nobody may write there.
-- What an operation reads is read when its turn comes. Whoever has changed it by then is told so.
+- What an operation reads stays as it is until somebody has waited. Whoever has changed it by then is told so.
 - A send ends when the other side has asked for it.
 - Groups are made by all processes at once, as a split of the communicator of all, or not at all.
 
@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 from unittest.mock import patch
@@ -44,16 +45,15 @@ COLLECTIVES = (
 class Operation(dist.Work):
     """An operation, which has not begun when it is posted."""
 
-    def __init__(self, name: str, args: Sequence[Any], timeout: timedelta) -> None:
+    def __init__(self, name: str, args: Sequence[Any], reads: bool, patience: float) -> None:
         super().__init__()
-        self.name, self.done, self._timeout = name, Future[None](), timeout.total_seconds()
+        self.name, self.done, self._patience = name, Future[None](), patience
         with torch.no_grad():
             self.args = tree_map_only(Tensor, Tensor.clone, args)
-        written, read = ([], args) if name == "send" else (args[:1], args[1:])
-        self._places = list(zip(tensors(written), tensors(self.args[:1]), strict=False))
+        pairs = [list(zip(tensors(these), tensors(those), strict=True)) for these, those in zip(args, self.args)]
+        self._places = [] if reads else pairs[0]
         held = {place.untyped_storage()._cdata for place, _ in self._places}
-        read = [x for x in tensors(read) if x.untyped_storage()._cdata not in held]
-        self._read = [(x, x.detach().clone()) for x in read]
+        self._read = [(x, copy) for x, copy in chain(*pairs) if x.untyped_storage()._cdata not in held]
         for place, _ in self._places:
             flat(place).fill_(255)
 
@@ -62,9 +62,7 @@ class Operation(dist.Work):
 
     def works(self, group: dist.ProcessGroup) -> list[dist.Work]:
         """Begin."""
-        for x, before in self._read:
-            if not torch.equal(flat(x), flat(before)):
-                raise RuntimeError(f"{self} reads what has been changed before it was done")
+        self._look()
         if self.name not in ("send", "recv"):
             return [getattr(group, self.name)(*self.args)]
         (x, *_), peer, tag = self.args[0], *self.args[1:]
@@ -75,9 +73,10 @@ class Operation(dist.Work):
     def wait(self, timeout: Any = None) -> bool:
         """Until it has ended; then its results are there."""
         try:
-            self.done.result(self._timeout)
+            self.done.result(self._patience)
         except TimeoutError:
             raise RuntimeError(f"{self} waits for ever") from None
+        self._look()
         places, self._places, self.args, self._read = self._places, [], (), []
         for place, result in places:
             if not (flat(place) == 255).all():
@@ -89,20 +88,39 @@ class Operation(dist.Work):
         """The results, as DDP waits for them."""
         future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
         places = [place for place, _ in self._places]
-        self.done.add_done_callback(lambda _: self.wait() and future.set_result(places))
+
+        def end(_: Future[None]) -> None:
+            try:
+                self.wait()
+            except Exception as fault:
+                future.set_exception(fault)
+            else:
+                future.set_result(places)
+
+        self.done.add_done_callback(end)
         return future
 
     def is_completed(self) -> bool:
         """As torch has it."""
         return self.done.done() and self.wait()
 
+    def _look(self) -> None:
+        for x, before in self._read:
+            if not torch.equal(flat(x), flat(before)):
+                raise RuntimeError(f"{self} reads what has been changed before it was done")
+
 
 class Late(dist.ProcessGroup):
-    """The group. What it lacks of torch's, it has not."""
+    """The group. What it lacks of torch's, it has not.
+
+    patience : seconds after which it says that somebody waits for ever.
+    """
+
+    patience = 300.0
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._store, self._timeout, self._splits = store, timeout, 0
+        self._store, self._splits = store, 0
         self._gloo = dist.ProcessGroup(store, rank, size)
         backend, kind = dist.ProcessGroupGloo(store, rank, size, timeout=timeout), dist.ProcessGroup.BackendType.GLOO
         for each in (self, self._gloo):
@@ -136,7 +154,13 @@ class Late(dist.ProcessGroup):
         """What every operation does."""
         if self._fault is not None:
             raise self._fault
-        operation = Operation(name, args, self._timeout)
+        root = getattr(args[-1], "rootRank", None)
+        reads = (
+            name == "send"
+            or (name == "broadcast" and root == self.rank())
+            or (name == "reduce" and root != self.rank())
+        )
+        operation = Operation(name, args, reads, self.patience)
         if self._batch is None:
             self._queue.put([operation])
         else:
@@ -168,7 +192,7 @@ class Late(dist.ProcessGroup):
         if self._store.add(name, 1) == self.size():
             self._store.set(f"{name}: all", "")
         try:
-            self._store.wait([f"{name}: all"], timeout)
+            self._store.wait([f"{name}: all"], timedelta(seconds=self.patience))
         except RuntimeError:
             raise RuntimeError(f"a group of {ranks} waits for ever: some processes make none meanwhile") from None
         if not mine:
@@ -209,9 +233,13 @@ def _batched(operations: Sequence[dist.P2POp]) -> list[dist.Work]:
 
 
 @contextmanager
-def late() -> Iterator[None]:
+def late(patience: float = Late.patience) -> Iterator[None]:
     """Processes that are started meanwhile talk by such groups alone."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, Late, devices=["cpu"])
-    with patch.object(wire, "backend", lambda device: NAME), patch.object(dist, "batch_isend_irecv", _batched):
+    with (
+        patch.object(wire, "backend", lambda device: NAME),
+        patch.object(dist, "batch_isend_irecv", _batched),
+        patch.object(Late, "patience", patience),
+    ):
         yield

@@ -128,11 +128,8 @@ def in_another_order() -> None:
         (in_another_order, "waits for ever: some of them make another one meanwhile"),
     ],
 )
-def test_faults_that_other_groups_hide_are_found(
-    fault: Callable[[], None], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.laws.processes.PATIENCE", SOON)
-    with late(), pytest.raises(MemberLost, match=words):
+def test_faults_that_other_groups_hide_are_found(fault: Callable[[], None], words: str) -> None:
+    with late(SOON), pytest.raises(MemberLost, match=words):
         on_processes(2, fault)
 
 
