@@ -36,10 +36,17 @@ from commeff.communicator.wire import group as wire
 NAME = "nccl_like"
 SLOWEST = 0.001  # seconds that an operation is late, at most
 COLLECTIVES = (
-    *("_allgather_base", "_reduce_scatter_base", "allgather", "allgather_into_tensor_coalesced", "allreduce"),
-    *("allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce"),
+    *("_allgather_base", "_reduce_scatter_base", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("allreduce", "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor_coalesced", "scatter"),
 )
+RENAMED = {  # later versions of torch call some collectives by other names
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+}
 
 
 class Operation(dist.Work):
@@ -50,7 +57,7 @@ class Operation(dist.Work):
         self.name, self.done, self._patience = name, Future[None](), patience
         with torch.no_grad():
             self.args = tree_map_only(Tensor, Tensor.clone, args)
-        pairs = [list(zip(tensors(these), tensors(those), strict=True)) for these, those in zip(args, self.args)]
+        pairs = [list(zip(tensors(arg), tensors(copy), strict=True)) for arg, copy in zip(args, self.args, strict=True)]
         self._places = [] if reads else pairs[0]
         held = {place.untyped_storage()._cdata for place, _ in self._places}
         self._read = [(x, copy) for x, copy in chain(*pairs) if x.untyped_storage()._cdata not in held]
@@ -212,8 +219,8 @@ def _collective(name: str) -> Any:
     return lambda self, *args, **options: self.post(name, *args, *options.values())
 
 
-for _name in COLLECTIVES:
-    setattr(Late, _name, _collective(_name))
+for _name, _operation in {**{name: name for name in COLLECTIVES}, **RENAMED}.items():
+    setattr(Late, _name, _collective(_operation))
 
 
 def tensors(tree: Any) -> list[Tensor]:
