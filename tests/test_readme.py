@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import commeff.laws
@@ -21,6 +22,13 @@ def test_the_python_example_runs(capsys):
     payload, wire = map(float, capsys.readouterr().out.split())
     assert payload == 100 * 4 * 1000
     assert wire == 2 * payload, "a ring has degree 2"
+
+
+def test_every_extra_is_named_and_no_other():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    _, table = TEXT.split("| extra | for |\n|---|---|\n")
+    rows = [line.split("|")[1] for line in table.split("\n\n")[0].splitlines()]
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(project["optional-dependencies"])
 
 
 def test_the_reader_s_own_method_is_short_and_keeps_the_laws():

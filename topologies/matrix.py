@@ -167,7 +167,7 @@ class MixingMatrix:
 
     @cached_property
     def rho(self) -> float:
-        r""":math:`\lVert W - J \rVert_2`, the factor by which one round shrinks disagreement at the least.
+        r""":math:`\lVert W - J \rVert_2`, the worst factor by which one round shrinks disagreement.
 
         By FFT for circulant matrices, by dense singular values up to `DENSE_LIMIT` workers, above by Lanczos from a
         fixed start: exact up to rounding, and the same in every process.

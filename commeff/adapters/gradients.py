@@ -69,6 +69,7 @@ class Gradients:
         self._may_leave = bool(awaited)
         self._early: bool | None = (self._row.takes and self._may_leave) or None  # None: this step will show
         self._row.forget()
+        self._quiet = False  # whether what comes is not final
         self.begin()
 
     @property
@@ -82,7 +83,9 @@ class Gradients:
         self._listen()
 
     def _listen(self) -> None:
-        if self._early:
+        if self._quiet:
+            self._arrivals.listen(None)
+        elif self._early:
             self._arrivals.listen(self._arrived)
         else:
             self._arrivals.listen(self._kept if self._guarded else None, once=False)
@@ -95,10 +98,12 @@ class Gradients:
                 "no_sync must be around all passes of a step but the last, got it after that one, or where ranks share "
                 "gradients (zero=2 or more), which each pass reduces"
             )
-        self._arrivals.listen(None)
+        before, self._quiet = self._quiet, True
+        self._listen()
         try:
             yield
         finally:
+            self._quiet = before
             self._listen()
 
     def forget(self, set_to_none: bool) -> None:

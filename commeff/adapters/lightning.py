@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from commeff.adapters.imports import explain_torchvision
 from commeff.adapters.optimizer import DistributedOptimizer
 from commeff.communicator.wire.records import gather_states
 
@@ -32,7 +33,8 @@ def unwrapped(
     start_method : {"popen", "spawn", "fork", "forkserver"}
         How processes are made, where torchrun or a cluster has not.
     """
-    from lightning.pytorch.strategies import DDPStrategy
+    with explain_torchvision():
+        from lightning.pytorch.strategies import DDPStrategy
 
     class Unwrapped(DDPStrategy):  # type: ignore[misc, unused-ignore]
         """`DDPStrategy` without DistributedDataParallel."""

@@ -123,7 +123,7 @@ class DistributedOptimizer(Optimizer):
     """
 
     _step_supports_amp_scaling = True  # a GradScaler always calls the step, which must be one of all workers
-    _complete = False
+    _complete = _averaged = False
 
     def __init__(
         self,
@@ -209,6 +209,7 @@ class DistributedOptimizer(Optimizer):
 
     def _take_options(self) -> None:
         """Let the local step have what was written into the groups."""
+        self._refuse_average()
         options = options_of(self.param_groups)
         if options != self._options:
             if self._gradients.sent:
@@ -218,6 +219,11 @@ class DistributedOptimizer(Optimizer):
                 )
             self.strategy.local.options = options
             self._options = options
+
+    def _refuse_average(self) -> None:
+        """Refuse what needs this worker's model while the average one is in its place."""
+        if self._averaged:
+            raise RuntimeError("within averaged() the model is not this worker's: leave it to train, save or load")
 
     def _show_options(self) -> None:
         """Let the groups have what the method's own schedule has moved."""
@@ -232,16 +238,13 @@ class DistributedOptimizer(Optimizer):
     def no_sync(self) -> AbstractContextManager[None]:
         """Around every backward pass of a step but the last, as in DDP: what the last one completes is sent meanwhile.
 
-            for i, batch in enumerate(batches):
-                with optimizer.no_sync() if i < len(batches) - 1 else nullcontext():
-                    (loss_of(batch) / len(batches)).backward()
-            optimizer.step()
+        Without it the first step shows that several passes come, and all is sent at the step, to the same result.
         """
         return self._gradients.accumulating()
 
     @property
     def gradient_norm(self) -> Tensor | None:
-        """Of the last step, a number: the norm that `clip` bounded, before it did; None where nothing was clipped."""
+        """Of the last step taken, a number: the norm that `clip` bounded, before it did; None: nothing was clipped."""
         transform = self.strategy.gradients
         return transform.norm[0, 0] if isinstance(transform, Clipped) and transform.norm is not None else None
 
@@ -255,6 +258,7 @@ class DistributedOptimizer(Optimizer):
 
         Every trainable parameter must have a gradient, unless find_unused_parameters was given.
         """
+        self._refuse_average()
         with torch.enable_grad():
             loss = None if closure is None else closure()
         if self._scale is not None and not self._scaled:
@@ -325,7 +329,8 @@ class DistributedOptimizer(Optimizer):
                 evaluate(model)
 
         No second model is needed, so one that FSDP2 has split is evaluated as it lies; a copy of what this process
-        updates is kept. Every process enters and leaves it. Not between backward and step.
+        updates is kept. Every process enters and leaves it. Not between backward and step. To train, save or load is
+        refused meanwhile.
 
         Parameters
         ----------
@@ -334,10 +339,12 @@ class DistributedOptimizer(Optimizer):
         """
         if self._gradients.sent:
             raise RuntimeError("averaged must not come between backward and step, where gradients have been sent")
+        before, self._averaged = self._averaged, True
         try:
             with self._holding.averaged(calibrate):
                 yield
         finally:
+            self._averaged = before
             self._weights.restored()
 
     def state_dict(self) -> dict[str, Any]:
@@ -362,6 +369,7 @@ class DistributedOptimizer(Optimizer):
         at the mean of their parameters and buffers, and what the method and its optimizer remember begins anew, as
         `commeff.train` has it; schedules and the clock go on.
         """
+        self._refuse_average()
         here, worker = origin(self.communicator, self._layout), self.communicator.workers[0]
         states = [state] if isinstance(state, Mapping) else [*state]
         anew = not isinstance(state, Mapping) and len(states) != self.communicator.n

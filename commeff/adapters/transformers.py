@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from commeff.adapters.imports import explain_torchvision
 from commeff.adapters.optimizer import DistributedOptimizer
 from commeff.core.local import OptimizerFactory
 from commeff.core.strategy import Strategy
@@ -39,9 +40,10 @@ def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trai
     base : type, optional
         The Trainer to extend; `transformers.Trainer` unless given.
     """
-    import transformers
+    with explain_torchvision():
+        import transformers
 
-    kind_of_trainer: Any = base or transformers.Trainer
+        kind_of_trainer: Any = base or transformers.Trainer
 
     class MethodTrainer(kind_of_trainer):
         """A Trainer that leaves its model unwrapped."""

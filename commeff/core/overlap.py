@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from torch import Tensor
 
+from commeff.core.state import Stateful, walk
+
 if TYPE_CHECKING:
     from commeff.communicator import Communicator
     from commeff.core.components import Transform
-    from commeff.core.state import Stateful
     from commeff.core.strategy import Strategy
 
 
@@ -65,10 +66,9 @@ class TravelsOn(Protocol):
 
 def drain(part: Stateful) -> None:
     """Wait for everything of a part that still travels; what has arrived is kept until it is due."""
-    if isinstance(part, TravelsOn):
-        part.drain()
-    for _, inner in part.parts():
-        drain(inner)
+    for _, inner in walk(part):
+        if isinstance(inner, TravelsOn):
+            inner.drain()
 
 
 def _can(transform: Transform, ability: type) -> bool:

@@ -11,7 +11,7 @@ from commeff.core.components import Component, LocalStep
 from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
-from commeff.core.state import SCOPES, Scope, Stateful
+from commeff.core.state import SCOPES, Scope, Stateful, walk
 
 
 def contents(part: Stateful) -> Iterator[Stateful]:
@@ -28,7 +28,7 @@ def scope_of(part: Stateful) -> Scope:
 
 def remembers(part: Stateful) -> bool:
     """Whether a part or anything inside it has a memory."""
-    return bool(part.rows or part.shared) or any(remembers(inner) for _, inner in part.parts())
+    return any(inner.rows or inner.shared for _, inner in walk(part))
 
 
 def is_rowwise(part: Stateful) -> bool:
@@ -44,18 +44,12 @@ def sends(part: Stateful) -> bool:
 
 def own_pace(part: Stateful) -> OwnPace | None:
     """The first part inside whose workers do not go in step; None: all do."""
-    if isinstance(part, OwnPace):
-        return part
-    return next((found for _, inner in part.parts() if (found := own_pace(inner)) is not None), None)
+    return next((inner for _, inner in walk(part) if isinstance(inner, OwnPace)), None)
 
 
 def optimizers_in(local: LocalStep) -> Iterator[Local]:
     """The steps of torch's optimizers in a local step, the outermost first."""
-    if isinstance(local, Local):
-        yield local
-    for _, part in local.parts():
-        if isinstance(part, LocalStep):
-            yield from optimizers_in(part)
+    return (part for _, part in walk(local) if isinstance(part, Local))
 
 
 def learner_of(local: LocalStep) -> Local | None:

@@ -165,3 +165,10 @@ class Stateful:
             # What is only looked at is not copied, but in a copy of the whole it is the copy that is looked at.
             setattr(twin, name, memo.get(id(value), value) if name.startswith("_") else copy.deepcopy(value, memo))
         return twin
+
+
+def walk(part: Stateful, path: str = "") -> Iterator[tuple[str, Stateful]]:
+    """A part and all parts inside, the outermost first, each with the names on the way to it, dots between them."""
+    yield path, part
+    for name, inner in part.parts():
+        yield from walk(inner, f"{path}.{name}".lstrip("."))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.core.properties import scope_of
-from commeff.core.state import Stateful
+from commeff.core.state import walk
 from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, STEPS, WORKERS, MethodCase, elsewhere, plain_run, run, slope, start
 from commeff.transforms import blocked
@@ -65,7 +63,8 @@ def stays_where_all_agree(case: MethodCase) -> None:
     for communicator.step in range(STEPS):
         x = strategy.step(x, torch.zeros_like(x), communicator, torch.zeros_like)
     moved = float((x - start()).abs().max())
-    if reason := next(_drift_reasons(strategy), ""):
+    reasons = (part.traits.moves_at_consensus for _, part in walk(strategy))
+    if reason := next(filter(None, reasons), ""):
         assert moved > 1e-12, f"{case.name}: it stays where it is, and says that it moves: {reason}"
         return
     assert moved <= 1e-12, (
@@ -73,14 +72,6 @@ def stays_where_all_agree(case: MethodCase) -> None:
         "vanishes, or averaged with weights that sum to 1; a part that moves them as published says why in "
         "Traits(moves_at_consensus=)"
     )
-
-
-def _drift_reasons(part: Stateful) -> Iterator[str]:
-    """Why equal workers whose gradients are 0 move: a part's own reason, and those of its parts."""
-    if part.traits.moves_at_consensus:
-        yield part.traits.moves_at_consensus
-    for _, inner in part.parts():
-        yield from _drift_reasons(inner)
 
 
 def pays_for_what_it_learns(case: MethodCase) -> None:

@@ -19,13 +19,14 @@ from commeff.core import overlap
 from commeff.core.factories import OptimizerFactory
 from commeff.core.strategy import Component, Stateful, Strategy
 from commeff.topologies import Topology
+from commeff.transforms import Doubling, Thinning
 
 WORKERS, STEPS = 4, 6
 LONG = 12  # steps that hold a period and a half of the longest default, 8
 LAYOUT = Layout.of([("matrix", (3, 3)), ("vector", (3,))])
 
-SMALL = {"period": 2, "rounds": 2, "rank": 1, "probability": 0.5}  # what shows all that a method does in a few steps
-SMALL |= {"k": 2, "chunk": 3, "ratio": 0.25, "warmup": 2, "freeze": 3, "kappa": 2, "doubling": 2}
+SMALL: dict[str, Any] = {"period": 2, "rounds": 2, "rank": 1, "k": 2, "chunk": 3, "ratio": 0.25, "warmup": 2}
+SMALL |= {"probability": 0.5, "updates": Thinning(3, 2), "meetings": Doubling(2)}  # shows all in few steps
 MOMENTUM = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 PLAIN = partial(torch.optim.SGD, lr=0.05)  # for methods that refuse it
 LARGE = RandomK(ratio=0.25, shared=True)  # unbiased, with omega = 3: an error that is fed back through it grows

@@ -9,6 +9,7 @@ from commeff.methods.compressed import Place, served
 from commeff.transforms import Doubling, ErrorFeedback, OneBitAdam, Thinning, ThroughServer, ZeroOneAdam
 
 SIGNS = Assumed(ScaledSign("l2"), contraction=0.5)
+UPDATES, MEETINGS = Thinning(), Doubling()
 
 
 def both_ways(compressor: Compressor, server: Place) -> Transform:
@@ -83,10 +84,8 @@ def one_bit_adam(
 def zero_one_adam(
     optimizer: OptimizerFactory,
     compressor: Compressor = SIGNS,
-    freeze: int = 400,
-    kappa: int = 16,
-    doubling: int = 400,
-    longest: int = 16,
+    updates: Thinning = UPDATES,
+    meetings: Doubling = MEETINGS,
     beta1: float = 0.9,
     beta2: float = 0.999,
     eps: float = 1e-5,
@@ -99,11 +98,11 @@ def zero_one_adam(
                        x_i <- x - u / (sqrt(v) + eps), x as it was then;  u_i <- 0
 
     v is updated by the mean gradient in the first kappa + 1 steps, then in kappa of every 2nd step, of every 4th, and
-    so on, until step `freeze`: update j + 1 comes 2^floor(j / kappa) steps after update j, as in the paper. The step
-    goes by the new v, and m_i by the same mean gradient, which is all that such a step sends, as in DeepSpeed;
-    Algorithm 1 sends u_i in the same step too. Where v is 0, x stays. All other steps before `freeze` average u_i;
-    from then on every H-th, H doubling from 1 every `doubling` steps up to `longest`. Workers' x_i are equal after
-    an average, up to rounding, with plain SGD.
+    so on, until step `freeze` of `updates`: update j + 1 comes 2^floor(j / kappa) steps after update j, as in the
+    paper. The step goes by the new v, and m_i by the same mean gradient, which is all that such a step sends, as in
+    DeepSpeed; Algorithm 1 sends u_i in the same step too. Where v is 0, x stays. All other steps before `freeze`
+    average u_i; from then on every H-th, H doubling from 1 every `doubling` steps of `meetings` up to `longest`.
+    Workers' x_i are equal after an average, up to rounding, with plain SGD.
 
     Memory: m_i, v, u_i, e_i at each worker, e at the server. Sends: g_i by all-reduce where v is updated; else, where
     workers meet, C to the server and from it.
@@ -118,14 +117,13 @@ def zero_one_adam(
         momentum or weight decay moved besides would keep workers apart for good.
     compressor
         C; unless given signs with the scale |v| / sqrt(d), DeepSpeed's.
-    freeze
-        The step from which on v stays, at least 1. DeepSpeed's 100,000 is of runs a hundred times as long as ours.
-    kappa
-        How many gaps between two updates of v are equal before they double, at least 1; 16 in the paper.
-    doubling
-        The steps after which H doubles, at least 1; 32,768 in the paper.
-    longest
-        The largest H, at least 1; 16 in the paper. 1: workers never go alone.
+    updates
+        T_v, the steps that update v: `freeze`, from which on v stays, where DeepSpeed's 100,000 is of runs a hundred
+        times as long as ours; and `kappa`, how many gaps between two updates are equal before they double, 16 in the
+        paper. Each is at least 1.
+    meetings
+        T_u, the steps that average u_i, from `freeze` on: `doubling`, the steps after which H doubles, 32,768 in the
+        paper; and `longest`, the largest H, 16 in the paper; 1: workers never go alone. Each is at least 1.
     beta1, beta2
         The shares of m and v that are kept, each in [0, 1).
     eps
@@ -144,11 +142,10 @@ def zero_one_adam(
     Gradients at steps 0, 1, 2 and 4, signs at step 3, and two steps of everybody's own:
 
     >>> from commeff.laws.examples import SGD, same, payloads
-    >>> payloads(zero_one_adam(SGD, freeze=5, kappa=2, doubling=2), steps=9)
+    >>> payloads(zero_one_adam(SGD, updates=Thinning(freeze=5, kappa=2), meetings=Doubling(doubling=2)), steps=9)
     [400, 400, 400, 34, 400, 34, 34, 0, 34]
-    >>> same(zero_one_adam(SGD, freeze=3, longest=1), one_bit_adam(SGD, warmup=3))
+    >>> same(zero_one_adam(SGD, updates=Thinning(freeze=3), meetings=Doubling(longest=1)), one_bit_adam(SGD, warmup=3))
     True
     """
     local, through = Local(optimizer), both_ways(compressor, server)
-    updates, meetings = Thinning(freeze, kappa), Doubling(freeze, doubling, longest)
     return Strategy(local, gradients=ZeroOneAdam(local, through, updates, meetings, (beta1, beta2), eps))

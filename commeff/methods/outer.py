@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
 
 import torch
 
 from commeff.compressors import Int4, Int8
 from commeff.core.local import Local, OptimizerFactory
-from commeff.core.strategy import Keep, Strategy, Transform
+from commeff.core.strategy import Keep, Strategy
 from commeff.transforms import (
     After,
     Average,
     Every,
+    Exchange,
     Fragments,
     InUnitsOf,
+    MixedIn,
     NamedFragments,
     OnHost,
     Outer,
     Since,
-    mixed_in,
 )
 
 NESTEROV: OptimizerFactory = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 PLAIN: OptimizerFactory = partial(torch.optim.SGD, lr=1.0)
+AT_ONCE = Exchange()
 
 
 def slowmo(optimizer: OptimizerFactory, period: int = 8, beta: float = 0.5, alpha: float = 1.0) -> Strategy:
@@ -69,11 +70,8 @@ def diloco(
     period: int = 16,
     outer: OptimizerFactory = NESTEROV,
     begin: int = 0,
-    delay: int = 0,
-    mixing: float = 0.0,
-    bits: Literal[4, 8] | None = None,
+    exchange: Exchange = AT_ONCE,
     host: bool = False,
-    ahead: int = 0,
 ) -> Strategy:
     """DiLoCo: the workers' mean move in a period is the gradient of an outer optimizer.
 
@@ -105,19 +103,17 @@ def diloco(
         0.9. SGD with lr 1 is `local_sgd`.
     begin
         The first step of DiLoCo. From random parameters a start in step helps much; 0 is none.
-    delay
-        Steps from the sending of an average to its use, less than `period`; as many as it takes hide it.
-    mixing
-        The weight of a worker's own x where the outer step's result arrives, in [0, 1]; 0 takes a alone, 1 leaves the
-        workers alone and moves a. With a delay Douillard et al. (arXiv 2501.18512) use 0.5.
-    bits
-        8 or 4: numbers are rounded, without bias, to that many, with a scale for each 256 or 64 of them (`Int8`,
+    exchange
+        How averages travel, ``Exchange(delay=0, mixing=0.0, bits=None, ahead=0)`` unless given.
+        delay: steps from the sending of an average to its use, less than `period`; as many as it takes hide it.
+        mixing: the weight of a worker's own x where the outer step's result arrives, in [0, 1]; 0 takes a alone, 1
+        leaves the workers alone and moves a. With a delay Douillard et al. (arXiv 2501.18512) use 0.5.
+        bits: 8 or 4; numbers are rounded, without bias, to that many, with a scale for each 256 or 64 of them (`Int8`,
         `Int4`). As they are unless given.
+        ahead: by how many steps averages are sent earlier, less than `period`; as many as `delay` let them arrive where
+        they would be due without a delay, as torchft has it.
     host
         On a GPU: the anchor and the outer optimizer's state lie in the host's memory but for the outer step.
-    ahead
-        By how many steps averages are sent earlier, less than `period`: as many as `delay` let them arrive where they
-        would be due without a delay, as torchft has it.
 
     References
     ----------
@@ -129,13 +125,13 @@ def diloco(
     >>> from commeff.methods import local_sgd
     >>> payloads(diloco(SGD, period=2), steps=4)
     [0, 400, 0, 400]
-    >>> payloads(diloco(SGD, period=2, begin=1, bits=8), steps=5)                  # a byte each, and a scale
+    >>> payloads(diloco(SGD, period=2, begin=1, exchange=Exchange(bits=8)), steps=5)  # a byte each, and a scale
     [400, 0, 104, 0, 104]
     >>> same(diloco(SGD, period=2, outer=PLAIN), local_sgd(SGD, period=2))
     True
     """
-    every = Every(period, _outer(outer, bits, host), ahead=_sooner(ahead, period) - begin)
-    return warm_start(Strategy(Local(optimizer), parameters=mixed_in(every, delay, mixing)), begin)
+    every = _outer_steps(period, outer, begin, exchange, host)
+    return warm_start(Strategy(Local(optimizer), parameters=every), begin)
 
 
 def streaming_diloco(
@@ -144,19 +140,16 @@ def streaming_diloco(
     fragments: int | list[list[str]] = 4,
     outer: OptimizerFactory = NESTEROV,
     begin: int = 0,
-    delay: int = 0,
-    mixing: float = 0.0,
-    bits: Literal[4, 8] | None = None,
+    exchange: Exchange = AT_ONCE,
     host: bool = False,
-    ahead: int = 0,
 ) -> Strategy:
     """Streaming DiLoCo: DiLoCo on each of some groups of tensors, the fragments, which take turns.
 
         once in `period` steps, for fragment f:  a_f <- outer(a_f, (1/n) sum_j C(a_f - x_{j,f}));  x_{i,f} <- a_f
 
     Every fragment is averaged every `period` steps, each at another of them, so that the most that travels at once is
-    one fragment, and as much in all. The paper's exchange is ``delay=5, mixing=0.5, bits=4``, its numbers of 4 bits
-    being of another kind; unless they are given, the outer step is taken when the fragment is averaged.
+    one fragment, and as much in all. The paper's is ``Exchange(delay=5, mixing=0.5, bits=4)``, its numbers of 4 bits
+    being of another kind; unless one is given, the outer step is taken when the fragment is averaged.
 
     Memory: that of `diloco`. Sends: a - x_i of one fragment when it is due, as `diloco` does.
 
@@ -176,7 +169,7 @@ def streaming_diloco(
         The outer optimizer, as in `diloco`.
     begin
         The first step of streaming DiLoCo, parallel SGD before it, as in `diloco`.
-    delay, mixing, bits, host, ahead
+    exchange, host
         As in `diloco`, for each fragment.
 
     References
@@ -195,28 +188,24 @@ def streaming_diloco(
     >>> same(streaming_diloco(SGD, period=2, fragments=1), diloco(SGD, period=2))
     True
     """
-    every = mixed_in(Every(period, _outer(outer, bits, host), ahead=_sooner(ahead, period) - begin), delay, mixing)
+    every = _outer_steps(period, outer, begin, exchange, host)
     turns = NamedFragments(every, fragments) if isinstance(fragments, list) else Fragments(every, fragments)
     return warm_start(Strategy(Local(optimizer), parameters=turns), begin)
 
 
-def _sooner(ahead: int, period: int) -> int:
-    """How much earlier averages are sent, if that is less than a period."""
+def _outer_steps(period: int, outer: OptimizerFactory, begin: int, exchange: Exchange, host: bool) -> Every | MixedIn:
+    """a <- outer(a, (1/n) sum_j C(a - x_j)) once a period, from step `begin` on."""
+    delay, bits, ahead = exchange.delay, exchange.bits, exchange.ahead
+    if bits not in (None, 4, 8):
+        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")
     if type(ahead) is not int or not 0 <= ahead < period:
         raise ValueError(
             f"ahead must be a whole number from 0 to {period - 1}, got {ahead!r}: it is a part of the period; give as "
             "many steps as delay has"
         )
-    return ahead
-
-
-def _outer(outer: OptimizerFactory, bits: int | None, host: bool) -> Transform:
-    """a <- outer(a, (1/n) sum_j C(a - x_j))."""
-    if bits not in (None, 4, 8):
-        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")
-    average = {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[bits]
-    step = Outer(Local(outer), average)
-    return OnHost(step) if host else step
+    step = Outer(Local(outer), {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[bits])
+    every = Every(period, OnHost(step) if host else step, ahead=ahead - begin)
+    return MixedIn(every, delay, exchange.mixing) if delay or exchange.mixing else every
 
 
 def warm_start(strategy: Strategy, begin: int) -> Strategy:

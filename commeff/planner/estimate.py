@@ -14,13 +14,7 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies, PolicySetting
-from commeff.planner.traffic import (
-    WorkerTraffic,
-    boundary_seconds,
-    optimizer_seconds,
-    sharing_seconds,
-    tied_seconds,
-)
+from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_seconds, sharing_seconds, tied_seconds
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from commeff.compressors import Compressor, Layout
 from commeff.core import Stateful
+from commeff.core.state import walk
 from commeff.topologies import Topology
 
 PLAIN = (type(None), str, int, float, bool, type, Layout, Topology, Compressor, Stateful)  # no tensors of their own
@@ -33,7 +34,7 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
     """
     places = {tensor.untyped_storage()._cdata for tensor in borrowed}
     sizes: dict[str, int] = {}
-    for path, part in _parts(strategy, ""):
+    for path, part in walk(strategy):
         total = 0
         for tensor in _tensors(list(vars(part).values())):
             memory = tensor.untyped_storage()
@@ -47,7 +48,7 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
 
 def host_bytes(strategy: Stateful, sizes: Mapping[str, int]) -> int:
     """Of the bytes of each part, those that lie in the host's memory."""
-    places = tuple(f"{path}." for path, part in _parts(strategy, "") if part.traits.on_host)
+    places = tuple(f"{path}." for path, part in walk(strategy) if part.traits.on_host)
     return sum(size for path, size in sizes.items() if path.startswith(places))
 
 
@@ -98,12 +99,6 @@ def depends_on_data(part: object) -> str | None:
         item for value in vars(part).values() for item in (value if isinstance(value, (list, tuple)) else [value])
     )
     return next((name for value in inside if (name := depends_on_data(value)) is not None), None)
-
-
-def _parts(part: Stateful, path: str) -> Iterator[tuple[str, Stateful]]:
-    yield path, part
-    for name, inner in part.parts():
-        yield from _parts(inner, f"{path}.{name}".lstrip("."))
 
 
 def _everything(value: object, visited: set[int]) -> Iterator[Stateful]:

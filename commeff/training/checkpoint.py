@@ -14,14 +14,7 @@ from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Boxes, Shape
 from commeff.core.saving import ELSE
 from commeff.files import appearing
-from commeff.training.documents import (
-    OTHER_FORMAT,
-    CheckpointRefused,
-    join,
-    plain,
-    read_document,
-    write_document,
-)
+from commeff.training.documents import OTHER_FORMAT, CheckpointRefused, join, plain, read_document, write_document
 from commeff.training.run import Run
 from commeff.training.run_state import OtherRun, collect, read_state
 

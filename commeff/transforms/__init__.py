@@ -18,10 +18,10 @@ from commeff.transforms.blocks import BUCKET_MB, Blocks, Buckets, Sharded, block
 from commeff.transforms.clipping import Clipped, clipped
 from commeff.transforms.compressed_gossip import DCD, ECD, Choco, DeepSqueeze
 from commeff.transforms.decoupled import CosineMomentum, Signed, Striding
-from commeff.transforms.delayed import Delayed, MixedIn, Pulled
+from commeff.transforms.delayed import Delayed, Exchange, MixedIn, Pulled
 from commeff.transforms.encoders import ErrorControl, ErrorFeedback, Plain, Warmup, as_encoder
 from commeff.transforms.feedback import EF21, Diana, Differences, Marina, ServerVariates, Smooth
-from commeff.transforms.fragments import Fragments, NamedFragments, mixed_in
+from commeff.transforms.fragments import Fragments, NamedFragments
 from commeff.transforms.gossiping import Ahead, Alongside, Hierarchical, PushSum, Tracking, ordered
 from commeff.transforms.lazy import IfBatchChanged, IfChanged, IfMoved, LazyMean
 from commeff.transforms.on_host import OnHost
@@ -59,6 +59,7 @@ __all__ = [
     "ErrorControl",
     "ErrorFeedback",
     "Every",
+    "Exchange",
     "Fragments",
     "Gossip",
     "GossipOuter",
@@ -107,6 +108,5 @@ __all__ = [
     "blocked",
     "bucketed",
     "clipped",
-    "mixed_in",
     "ordered",
 ]

@@ -15,6 +15,11 @@ from commeff.topologies import Topology
 from commeff.transforms.averaging import fitting
 from commeff.transforms.encoders import ErrorFeedback, Plain
 
+FIXED = Traits(
+    needs_everyone="running sums of neighbours are right for fixed weights only; give participation=1, or another "
+    "method"
+)
+
 
 def require_fixed(topology: Topology, name: str) -> None:
     """Refuse a topology that changes."""
@@ -44,9 +49,7 @@ class Choco(Transform):
     """
 
     rows = ("public", "neighbours")
-    traits = Traits(
-        needs_everyone="CHOCO's running sums are right for fixed weights only; give participation=1, or another method"
-    )
+    traits = FIXED
 
     def __init__(self, topology: Topology, compressor: Compressor, gamma: float) -> None:
         require.within("(0, 1]", gamma=gamma)
@@ -113,10 +116,7 @@ class Replicated(Transform):
     """
 
     rows = ("last", "neighbours")
-    traits = Traits(
-        needs_everyone="running sums of neighbours are right for fixed weights only; give participation=1, or another "
-        "method"
-    )
+    traits = FIXED
 
     def __init__(self, topology: Topology, compressor: Compressor) -> None:
         self.topology, self.compressor = fitting(topology), Plain(compressor)

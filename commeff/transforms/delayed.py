@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -148,6 +148,26 @@ class Awaiting(Transform):
     @arrived.setter
     def arrived(self, rows: Tensor) -> None:
         self._pending = rows
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How averages travel in `diloco` and its kin, which say what each of these does: at once and as they are.
+
+    Parameters
+    ----------
+    delay, ahead : int
+        Steps from the sending of an average to its use; by how many it is sent earlier.
+    mixing : float
+        The weight of a worker's own x where it arrives.
+    bits : 4, 8 or None
+        That numbers are rounded to.
+    """
+
+    delay: int = 0
+    mixing: float = 0.0
+    bits: Literal[4, 8] | None = None
+    ahead: int = 0
 
 
 class MixedIn(Awaiting):

@@ -110,8 +110,3 @@ class NamedFragments(Fragments):
 
 def _inside(tensor: str, module: str) -> bool:
     return fnmatchcase(tensor, module) or fnmatchcase(tensor, f"{module}.*")
-
-
-def mixed_in(every: Every, delay: int, mixing: float) -> Every | MixedIn:
-    """The same, with what it finds mixed in `delay` steps later; itself where that changes nothing."""
-    return MixedIn(every, delay, mixing) if delay or mixing else every

@@ -31,16 +31,17 @@ class IfChanged(GradientComparison):
         At least 0.
     memory : int
         The steps that are summed.
-    longest : int, optional
-        The steps after which a worker sends in any case.
 
     Attributes
     ----------
+    longest : int or None
+        The steps after which a worker sends in any case.
     sends : (w,) bool
         Who sends in this step.
     """
 
     rows: ClassVar[tuple[str, ...]] = ("public", "last_x", "recent", "age")
+    longest: int | None = None
     traits = Traits(
         scope="whole",
         exact_on_pieces=True,
@@ -48,11 +49,10 @@ class IfChanged(GradientComparison):
         "absence",
     )
 
-    def __init__(self, local: Local, threshold: float, memory: int, longest: int | None = None) -> None:
+    def __init__(self, local: Local, threshold: float, memory: int) -> None:
         require.within("[0, inf]", "0 sends every step", threshold=threshold)
-        require.at_least(1, memory=memory, longest=1 if longest is None else longest)
-        self._local = local
-        self.threshold, self.memory, self.longest = threshold, memory, longest
+        require.at_least(1, memory=memory)
+        self._local, self.threshold, self.memory = local, threshold, memory
 
     def start(self, x: Tensor, layout: Layout) -> None:
         require_one_rate(self._local)
@@ -97,7 +97,7 @@ class IfMoved(IfChanged):
 
     Parameters
     ----------
-    local, threshold, memory, longest
+    local, threshold, memory
         As of `IfChanged`.
     smoothness : float
         How much gradients change where x does, above 0.
@@ -105,10 +105,8 @@ class IfMoved(IfChanged):
 
     rows = (*IfChanged.rows, "snapshot")
 
-    def __init__(
-        self, local: Local, threshold: float, memory: int, smoothness: float, longest: int | None = None
-    ) -> None:
-        super().__init__(local, threshold, memory, longest)
+    def __init__(self, local: Local, threshold: float, memory: int, smoothness: float) -> None:
+        super().__init__(local, threshold, memory)
         require.positive(smoothness=smoothness)
         self.smoothness = smoothness
 
@@ -136,7 +134,9 @@ class IfBatchChanged(IfMoved):
     needs_oracle = True
 
     def __init__(self, local: Local, threshold: float, memory: int, longest: int) -> None:
-        super().__init__(local, threshold, memory, smoothness=1.0, longest=longest)
+        super().__init__(local, threshold, memory, smoothness=1.0)
+        require.at_least(1, longest=longest)
+        self.longest = longest
 
     def change(self, x: Tensor, gradient: Tensor, oracle: Gradients | None) -> Tensor:
         return self.square(gradient - require_oracle(oracle, self)(self.snapshot))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +9,8 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
-from commeff.core.strategy import Stages, Stateful, Traits, Transform, agrees, stages_of
+from commeff.core.state import walk
+from commeff.core.strategy import Stages, Traits, Transform, agrees, stages_of
 
 HOST = torch.device("cpu")
 
@@ -47,15 +47,9 @@ class OnHost(Transform):
 
     def _move(self, device: torch.device) -> None:
         if self._apart:
-            for part in _remembering(self.inner):
+            for _, part in walk(self.inner):
                 for name in part.rows:
                     setattr(part, name, _moved(getattr(part, name), device))
-
-
-def _remembering(part: Stateful) -> Iterator[Stateful]:
-    yield part
-    for _, inner in part.parts():
-        yield from _remembering(inner)
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -81,8 +81,8 @@ class Thinning:
     [0, 1, 2, 4, 6, 10, 14]
     """
 
-    freeze: int
-    kappa: int
+    freeze: int = 400
+    kappa: int = 16
 
     def __post_init__(self) -> None:
         require.count(freeze=self.freeze, kappa=self.kappa)
@@ -106,35 +106,34 @@ class Thinning:
 
 @dataclass(frozen=True)
 class Doubling:
-    """Every step before `freeze`, from then on every H-th, H doubling from 1 every `doubling` steps up to `longest`.
+    """Every step before `begin`, from then on every H-th, H doubling from 1 every `doubling` steps up to `longest`.
 
     Parameters
     ----------
-    freeze, doubling, longest : int
+    doubling, longest : int
         At least 1.
 
     Examples
     --------
-    >>> [step for step in range(20) if Doubling(freeze=3, doubling=4, longest=4).due(step)]
+    >>> [step for step in range(20) if Doubling(doubling=4, longest=4).due(step, begin=3)]
     [0, 1, 2, 3, 4, 5, 6, 8, 10, 14, 18]
     """
 
-    freeze: int
-    doubling: int
-    longest: int
+    doubling: int = 400
+    longest: int = 16
 
     def __post_init__(self) -> None:
-        require.count(freeze=self.freeze, doubling=self.doubling, longest=self.longest)
+        require.count(doubling=self.doubling, longest=self.longest)
 
-    def due(self, step: int) -> bool:
+    def due(self, step: int, begin: int) -> bool:
         """Whether it is one of them."""
-        doublings = max(0, step - self.freeze) // self.doubling
+        doublings = max(0, step - begin) // self.doubling
         period = min(self.longest, 2 ** min(doublings, self.longest.bit_length()))
-        return step < self.freeze or (step - self.freeze + 1) % period == 0
+        return step < begin or (step - begin + 1) % period == 0
 
-    def timetable(self) -> Timetable:
+    def timetable(self, begin: int) -> Timetable:
         """When H changes."""
-        changes = {self.freeze + i * self.doubling for i in range(self.longest.bit_length() + 1)}
+        changes = {begin + i * self.doubling for i in range(self.longest.bit_length() + 1)}
         return Timetable(self.longest, changes=frozenset(changes))
 
 
@@ -156,7 +155,7 @@ class ZeroOneAdam(Transform):
     updates : Thinning
         When v is updated.
     meetings : Doubling
-        When u is averaged.
+        When u is averaged: from the step on after which v stays.
     betas : (float, float)
         beta1 and beta2, each in [0, 1).
     eps : float
@@ -183,7 +182,7 @@ class ZeroOneAdam(Transform):
         self.updates, self.meetings, self.betas, self.eps = updates, meetings, betas, eps
 
     def timetable(self) -> Timetable:
-        return super().timetable().join(self.updates.timetable(), self.meetings.timetable())
+        return super().timetable().join(self.updates.timetable(), self.meetings.timetable(self.updates.freeze))
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -206,7 +205,7 @@ class ZeroOneAdam(Transform):
             return directions(self.momentum, self.variance, self.eps)
         before = self.moved
         self.moved, self.rates = torch.add(before, self.momentum, alpha=gamma), self.rates + gamma
-        if not self.meetings.due(communicator.step):
+        if not self.meetings.due(communicator.step, self.updates.freeze):
             return directions(self.momentum, self.variance, self.eps)
         mean = yield from stages_of(self.compressed, self.moved, communicator.child("compressed"))
         self.momentum = mean / self.rates

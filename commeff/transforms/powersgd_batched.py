@@ -237,15 +237,11 @@ class BatchedPowerSGD(PowerSGD):
         self._factors.right = named
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        target, factors = self.error.add_(vectors), self._factors
+        target, factors, child = self.error.add_(vectors), self._factors, communicator.child
         matrices = factors.read(target)
-        lefts, raw = yield from self._averages(
-            factors.lefts(matrices), target[:, factors.raw], communicator.child("left")
-        )
+        lefts, raw = yield from self._averages(factors.lefts(matrices), target[:, factors.raw], child("left"))
         lefts = factors.orthonormal(lefts)
-        rights, _ = yield from self._averages(
-            factors.rights(matrices, lefts), target[:, :0], communicator.child("right")
-        )
+        rights, _ = yield from self._averages(factors.rights(matrices, lefts), target[:, :0], child("right"))
         factors.keep(rights)
         out = target.new_empty(1, target.shape[1])
         out[:, factors.raw] = raw

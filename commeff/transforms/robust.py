@@ -10,10 +10,9 @@ from torch import Tensor
 
 from commeff import require
 from commeff.communicator import Communicator
-from commeff.compressors import Compressor, Layout
-from commeff.core.strategy import Encoder, Stages, Stateful, Traits, Transform
-from commeff.transforms.averaging import UNCOMPRESSED
-from commeff.transforms.encoders import as_encoder
+from commeff.compressors import DenseMessage, Layout
+from commeff.compressors.base import wide
+from commeff.core.strategy import Stages, Stateful, Traits, Transform
 
 
 def middle(rows: Tensor) -> Tensor:
@@ -181,19 +180,17 @@ class CentredClipping(RobustRule):
 
 
 class Robust(Transform):
-    """v_i -> R(C(v_1), ..., C(v_n)), at every worker: a rule in the place of the mean.
+    """v_i -> R(v_1, ..., v_n), at every worker: a rule in the place of the mean.
 
     With buckets of s, R sees the means of s vectors each, n/s of them, dealt anew at every step: what honest workers
     have differs less then, while as many buckets as liars are spoilt (arXiv 2006.09365).
     A number that is not finite counts as 0, so that no lie is past all rules. Rules compute in 32 bits or more.
-    Memory: the encoder's and the rule's. Sends: one message a call, which everybody gathers: (n - 1) times on the wire.
+    Memory: the rule's. Sends: v_i, one message a call, which everybody gathers: (n - 1) times on the wire.
 
     Parameters
     ----------
     rule : RobustRule
         R.
-    encoder : Encoder or Compressor
-        C; all numbers unless given.
     bucketing : int
         s; 1: none.
     """
@@ -203,9 +200,9 @@ class Robust(Transform):
         needs_everyone="a robust rule counts on n workers, of which f lie; give participation=1, or another method",
     )
 
-    def __init__(self, rule: RobustRule, encoder: Encoder | Compressor = UNCOMPRESSED, bucketing: int = 1) -> None:
+    def __init__(self, rule: RobustRule, bucketing: int = 1) -> None:
         require.count(bucketing=bucketing)
-        self.rule, self.encoder, self.bucketing = rule, as_encoder(encoder), bucketing
+        self.rule, self.bucketing = rule, bucketing
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
@@ -216,18 +213,13 @@ class Robust(Transform):
             )
         self._alone = communicator.n == 1
         if not self._alone:
-            self.rule.start(_wide(v[:0]), buckets)
+            self.rule.start(v[:0].to(wide(v.dtype)), buckets)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        message = yield communicator.post_gather(self.encoder.encode(vectors, communicator, "up"))
-        rows = _wide(message.decode())
+        message = yield communicator.post_gather(DenseMessage.of(vectors))
+        rows = message.decode().to(wide(message.dtype))
         if self.bucketing > 1:
             order = communicator.random("buckets").uniform(len(rows), shared=True, dtype=torch.float64)[0].argsort()
             rows = rows[order.to(rows.device)].unflatten(0, (-1, self.bucketing)).mean(1)
         found = rows if self._alone else self.rule(rows.nan_to_num(0.0, 0.0, 0.0))
         return found.to(vectors.dtype).expand_as(vectors)
-
-
-def _wide(rows: Tensor) -> Tensor:
-    """In 32 bits or more."""
-    return rows.to(torch.promote_types(rows.dtype, torch.float32))

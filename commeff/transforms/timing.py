@@ -74,7 +74,7 @@ class Every(ByStep):
 
 
 class Sometimes(ByStep):
-    """`inner` at each step with some probability, `otherwise` at the others: a coin that all workers see.
+    """`inner` at each step with some probability, nothing at the others: a coin that all workers see.
 
     Parameters
     ----------
@@ -82,13 +82,11 @@ class Sometimes(ByStep):
         In (0, 1].
     inner : Transform
         What is used where the coin falls so.
-    otherwise : Transform, optional
-        What is used else; nothing unless given.
     """
 
-    def __init__(self, probability: float, inner: Transform, otherwise: Transform | None = None) -> None:
+    def __init__(self, probability: float, inner: Transform) -> None:
         require.within("(0, 1]", "1/p steps is the mean distance of two exchanges", probability=probability)
-        self.probability, self.inner, self.otherwise = probability, inner, otherwise or Keep()
+        self.probability, self.inner, self.otherwise = probability, inner, Keep()
         self._key: tuple[int, tuple[str, ...]] = 0, ("coin",)
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:

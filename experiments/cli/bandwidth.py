@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isinf
 from pathlib import Path
 from typing import Annotated
 
@@ -59,6 +60,8 @@ def bandwidth(
     """
     with refusals(), deaths():
         alone = csv is not None and str(csv) == "-"
+        if alone and as_json:
+            raise ValueError("--csv - must be left out with --json, got both: each prints alone")
         try_file("--csv", None if alone else csv)
         try_figure("a figure's file", figure)
 
@@ -72,6 +75,7 @@ def bandwidth(
             if alone:
                 typer.echo("\n".join(lines))
             else:
+                csv.parent.mkdir(parents=True, exist_ok=True)
                 csv.write_text("\n".join(lines) + "\n", encoding="utf-8")
         if figure is not None:
             from commeff.experiments.planning import figures
@@ -79,7 +83,8 @@ def bandwidth(
             figures.save(figure, (8.0, 3.6), lambda canvas: figures.utilisation(canvas, paces, "Computing time"))
             typer.echo(str(figure), err=True)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        numbers = [{**row, "gbit_per_s": None if isinf(row["gbit_per_s"]) else row["gbit_per_s"]} for row in found]
+        typer.echo(json.dumps(numbers, indent=2))
     elif not alone:
         typer.echo("Gbit/s between workers at which so much of all time is computing (modelled)\n")
         every = [_shown(row["gbit_per_s"]) for row in found]
@@ -100,4 +105,4 @@ def _cell(value: object) -> str:
 
 
 def _shown(gigabits: float) -> str:
-    return "never" if gigabits == float("inf") else "any" if gigabits == 0 else f"{gigabits:.4g}"
+    return "never" if isinf(gigabits) else "any" if gigabits == 0 else f"{gigabits:.4g}"

@@ -62,10 +62,10 @@ def gain(
         from commeff.experiments.planning.gain import conclusion, gains, given_methods, table_rows, tokens_of
         from commeff.planner import WorkerMethod
 
-        given = given_methods([WorkerMethod(read_method(own, plugins)) for own in named], span)
+        given = given_methods([WorkerMethod(read_method(own, plugins)) for own in named], span, question.model)
         rows = gains(question, given)
         cluster = question.cluster
-        sentence = conclusion(rows, f"{cluster.gpus} x {cluster.gpu.name} ({cluster.name})")
+        sentence, best = conclusion(rows, f"{cluster.gpus} x {cluster.gpu.name} ({cluster.name})")
         if out is not None:
             from commeff.experiments.planning.gain_page import save
 
@@ -87,13 +87,16 @@ def gain(
     coded = [f"{each.name} {each.coding}" for each in rows if each.coding]
     if coded:
         typer.echo(f"encoding and decoding: {'; '.join(coded)}")
+    typer.echo("best policies:")
+    for each in rows:
+        if each.plan:
+            typer.echo(f"  {each.name}: {each.row()['policy']}")
     typer.echo("steps, by their sources:")
     for each in rows[1:]:
         typer.echo(f"  {each.name}: {each.silence or each.of.why}")
     typer.echo(f"\n{sentence}")
-    winner = next((each for each in rows if each.changes and each.name in sentence), None)
-    if winner is not None:
-        typer.echo("\n" + "\n".join(winner.changes))
+    if best.changes:
+        typer.echo("\n" + "\n".join(best.changes))
 
 
 def read_span(text: str | None) -> tuple[float, float] | None:

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -202,15 +202,17 @@ def _submit(request: Request, site: Path | None, folder: Path | None, reports: b
         typer.echo(jobs or f"nothing is submitted; {place / 'submit.sh'} does that")
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
     """The cells of a dry run, one line each.
 
     >>> print(table([{"cell": 1, "what": "psgd seed 0", "state": "queued", "seconds": 2.5, "run": "psgd-digits-0"}]))
        1  queued    about 2.5 s  psgd seed 0  psgd-digits-0
     """
+    from commeff.experiments.grid.local.view import clock
+
     lines = []
     for row in rows:
-        seconds = f"about {row['seconds']:.1f} s" if row["seconds"] else ""
+        seconds = f"about {clock(row['seconds'])}" if row["seconds"] else ""
         lines.append(f"{row['cell']:>4}  {row['state']:<8}  {seconds:>11}  {one_line(str(row['what']))}  {row['run']}")
     return "\n".join(lines)
 

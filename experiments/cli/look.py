@@ -37,6 +37,8 @@ def list_choices(
     with refusals():
         from commeff.experiments.catalogue.describe import catalogue, overview
 
+        if long and group == "cluster":
+            raise ValueError("--long must be left out of clusters, got both: commeff show cluster=NAME says all of one")
         if long:
             from commeff.experiments.catalogue.composition import NOTE, composition
 

@@ -80,9 +80,9 @@ def plan(
     43 % off on a table not used for the fit, and 3 to 14 % on those used.
 
     With --run the settings are those of `commeff train`. Bytes and memory are counted by executing the run's own code
-    on tensors without memory. Measured values of the same run in --store stand beside them. `held_bytes` are parameters,
-    gradients and the method's memory between steps. `peak_bytes` is the largest memory of the first process, within
-    20 %, including Python, libraries, data, batches, evaluation, checkpoints and copies.
+    on tensors without memory. Measured values of the same run in --store stand beside them. `held_bytes` are
+    parameters, gradients and the method's memory between steps. `peak_bytes` is the largest memory of the first
+    process, within 20 %, including Python, libraries, data, batches, evaluation, checkpoints and copies.
     """
     with refusals():
         if run:

@@ -118,6 +118,11 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     """The best policies found, the fastest first."""
     from commeff.experiments.planning.question import SEARCHED
 
+    if "method" in question.policy:
+        raise ValueError(
+            f"--search must be of psgd, got method={question.policy['method']}: leave the method out, or let "
+            "commeff gain find its best policy, with the same words but --search"
+        )
     leave("--search", [key for key in question.policy if key not in SEARCHED])
 
     from commeff.experiments.planning.plan import describe, policy_words
@@ -239,7 +244,7 @@ def show_zero(question: Question, as_json: bool) -> None:
         return
     each = STATES[policy.precision]
     typer.echo(
-        f"{heading(question)}\nGB on the fullest rank, {policy.data // policy.workers} ranks sharing\n\n"
+        f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.data // policy.workers}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
         f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
         "layers that are gathered, and at the ends of a pipeline the embedding\n"

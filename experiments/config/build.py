@@ -23,7 +23,7 @@ from commeff.core.events import EventClock
 from commeff.core.factories import scheduled
 from commeff.core.presence import check_absence
 from commeff.core.properties import own_pace
-from commeff.core.state import Stateful
+from commeff.core.state import walk
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused, refusing
 from commeff.experiments.config.mesh_rehearsal import cut_as_on_mesh, fit_on_mesh, misfits, told
@@ -259,20 +259,13 @@ def _without_effect(config: Mapping[str, Any], strategy: Strategy) -> Iterator[s
     """A line for what the method has and this run does not use."""
     if own_pace(strategy) is not None and not clocked(config):
         yield "speeds is not given: all workers finish together, and the method is its synchronous twin; see speeds="
-    periods = [*_periods(strategy)]
+    periods = [part for _, part in walk(strategy) if isinstance(part, Every)]
     never = [each for each in periods if not any(map(each.due, range(config["steps"])))]
     if never:
         yield (
             f"steps={config['steps']} is too few for a period of {never[0].period} steps: {len(never)} of "
             f"{len(periods)} periodic exchanges never come; give more steps or a shorter period"
         )
-
-
-def _periods(part: Stateful) -> Iterator[Every]:
-    for _, inner in part.parts():
-        if isinstance(inner, Every):
-            yield inner
-        yield from _periods(inner)
 
 
 def _bytes(state: Any) -> int:

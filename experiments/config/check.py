@@ -67,9 +67,9 @@ def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
     if name and name not in {*targets, *nearly}:
         raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets)}; it has {', '.join(targets)}")
     names = [name] if name else [*targets, *nearly]
-    asked = {own: words_of(targets[own], words) for own in names if own in targets}
+    groups = sorted({targets[own].group for own in names if own in targets})
+    asked = {own: words_of(targets[own], words, groups) for own in names if own in targets}
     if unused := [word for word in words if not any(word in own for own in asked.values())]:
-        groups = sorted({targets[own].group for own in asked})
         raise ValueError(f"{unused[0]!r} sets nothing: what is checked is a {' and a '.join(groups)}")
     verdicts = [
         verdict

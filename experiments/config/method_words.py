@@ -72,16 +72,18 @@ def _foreign(key: str) -> bool:
 
 
 def split_methods(words: Sequence[str]) -> list[list[str]]:
-    """The words of each method: every `method=` begins a new one, and what stands before the first belongs to all.
+    """The words of each method, its name first: every `method=` begins a new one, and what stands before the first
+    belongs to all.
 
     >>> split_methods(["optimizer=adam", "method=psgd", "method=dsgd", "topology=ring"])
-    [['optimizer=adam', 'method=psgd'], ['optimizer=adam', 'method=dsgd', 'topology=ring']]
+    [['method=psgd', 'optimizer=adam'], ['method=dsgd', 'optimizer=adam', 'topology=ring']]
     """
     starts = [i for i, word in enumerate(words) if word.startswith("method=")]
     if not starts:
         return [[*words]] if words else []
     ends = [*starts[1:], len(words)]
-    return [[*words[: starts[0]], *words[start:end]] for start, end in zip(starts, ends, strict=True)]
+    shared = words[: starts[0]]
+    return [[words[start], *shared, *words[start + 1 : end]] for start, end in zip(starts, ends, strict=True)]
 
 
 def label(words: Sequence[str]) -> str:

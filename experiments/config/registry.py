@@ -75,7 +75,7 @@ def locate(target: object) -> Callable[..., Any]:
 def known(target: object) -> bool:
     """Whether this command may build what `target` names.
 
-    >>> known("commeff.methods.choco"), known("commeff.methods.family.os"), known("/tmp/x.py:f"), known(["os"])
+    >>> known("commeff.methods.choco"), known("commeff.methods.family.os"), known("folder/x.py:f"), known(["os"])
     (True, False, False, False)
     """
     try:
@@ -146,18 +146,8 @@ def targets_in(node: Any) -> Iterator[Any]:
             yield from targets_in(item)
 
 
-def current(node: Any) -> Any:
-    """A stored configuration with today's names of targets that were outside commeff when it was written.
-
-    >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
-    {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
-    """
-    if not isinstance(node, dict):
-        return node
-    return {name: _current(value) if name == "_target_" else current(value) for name, value in node.items()}
-
-
-def _current(target: Any) -> Any:
+def today(target: Any) -> Any:
+    """The inverse of `lasting`: where a stored target is today."""
     apart = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
     return f"commeff.{target}" if apart else target
 

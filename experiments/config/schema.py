@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 
+from commeff.experiments.config.registry import today
 from commeff.experiments.config.signature import annotation, exported, signature
 
 GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
@@ -169,6 +170,35 @@ def plain(name: str) -> str:
     ('qsgd', 'topk', True)
     """
     return name.lower().replace("_", "").replace("-", "")
+
+
+def gathered(target: object) -> dict[str, dict[str, Any]]:
+    """The parts of a method that have keys which once were its own, by which its runs are still named.
+
+    >>> gathered("commeff.methods.zero_one_adam")["updates"]
+    {'_target_': 'commeff.transforms.Thinning', 'freeze': 400, 'kappa': 16}
+    """
+    name = str(target).removeprefix(f"{PACKAGES['method']}.")
+    own = _table("method").get(name) or {}
+    return {key: value for key, value in own.items() if isinstance(value, dict) and TARGET in value}
+
+
+def current(node: Any) -> Any:
+    """A stored configuration with today's names of targets that were outside commeff when it was written, and with keys
+    where they are today.
+
+    >>> current({"topology": {"_target_": "topologies.ring", "n": 4}})
+    {'topology': {'_target_': 'commeff.topologies.ring', 'n': 4}}
+    >>> current({"_target_": "commeff.methods.diloco", "delay": 1})["exchange"]
+    {'_target_': 'commeff.transforms.Exchange', 'delay': 1}
+    """
+    if not isinstance(node, dict):
+        return node
+    found = {name: today(value) if name == TARGET else current(value) for name, value in node.items()}
+    for part, of in gathered(found.get(TARGET)).items():
+        if own := {key: found.pop(key) for key in of if key in found and key != TARGET}:
+            found[part] = {TARGET: of[TARGET]} | own
+    return found
 
 
 def version(part: Mapping[str, Any]) -> int:

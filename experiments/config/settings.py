@@ -30,7 +30,6 @@ LEAST, MOST = 1e-9, 1e6  # seconds of a step; times that a straggler takes have 
 CLOCK = ("step_time", "spread", "straggler", "links")  # they mean something with speeds alone
 LONGEST = 100_000  # lines of a CSV file
 KINDS = ("constant", "staggered", "drawn")  # of speeds, beside files
-NAMED = Path(__file__).parents[2] / "cluster" / "named"  # whose links may be taken
 
 
 class Setting(NamedTuple):
@@ -209,10 +208,12 @@ def speed_faults(config: Mapping[str, Any]) -> list[str]:
             )
     if config["spread"] != RUN["spread"].default and speeds != "drawn":
         faults.append(f"spread must go with speeds=drawn, got spread={config['spread']} with speeds={speeds}")
-    if config["links"] is not None and not (NAMED / f"{config['links']}.yaml").is_file():
-        names = sorted(path.stem for path in NAMED.glob("*.yaml"))
-        meant = did_you_mean(config["links"], names)
-        faults.append(f"no cluster {config['links']!r} for links{meant}; choose from {', '.join(names)}")
+    if config["links"] is not None:
+        from commeff.cluster.cluster import names  # with numpy
+
+        if config["links"] not in names():
+            meant = did_you_mean(config["links"], names())
+            faults.append(f"no cluster {config['links']!r} for links{meant}; choose from {', '.join(names())}")
     if mesh_size(config) > 1:
         faults.append("mesh must have degrees of 1 with speeds, got a mesh of more: the clock is of whole workers")
     for key in ("participation", "dropout", "availability"):

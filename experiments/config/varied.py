@@ -4,13 +4,13 @@ it, each setting and each part changed once. A case is what a run with these wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from commeff.compressors.laws import other_values
 from commeff.experiments.config import build
-from commeff.experiments.config.compose import compose
+from commeff.experiments.config.compose import SHORTHANDS, compose
 from commeff.experiments.config.method_words import strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
@@ -25,10 +25,25 @@ USED_BY = {"compressor": ["method=mem_sgd"], "topology": ["method=dsgd"]}  # a m
 SUITED = ("compressor=natural", "topology=lazy")  # to methods that refuse the first choices
 
 
-def words_of(choice: Choice, words: Sequence[str]) -> list[str]:
-    """Those that are settings of a choice: of its group, and to a method all, once one of them is."""
-    own = [word for word in words if word.partition("=")[0].split(".")[0] == choice.group]
-    return [*words] if own and choice.group == "method" else own
+def words_of(choice: Choice, words: Sequence[str], groups: Collection[str]) -> list[str]:
+    """Those that set something of a choice: the words of its group, and to a method all that are of no other group.
+
+    Parameters
+    ----------
+    choice : what is checked.
+    words : of the command line.
+    groups : of all that is checked.
+
+    Raises
+    ------
+    ValueError : for a word that names another choice in its place.
+    """
+    parts = {word: SHORTHANDS.get(key := word.partition("=")[0], key).split(".")[0] for word in words}
+    for word in words:
+        if word.partition("=")[0] == choice.group and word != f"{choice.group}={choice.name}":
+            raise ValueError(f"{word!r} names another {choice.group}: what is checked is {choice.name}")
+    others = {*groups} - {"method"} if choice.group == "method" else {*parts.values()} - {choice.group}
+    return [word for word, part in parts.items() if part not in others]
 
 
 def said_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:

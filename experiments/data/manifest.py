@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from commeff import require
 
@@ -24,6 +24,7 @@ class DataSet:
         since good copies differ (line ends, compression).
     unpacks : the one file is an archive, of which `prepare` makes a folder of images.
     subset : the data set whose files may lie in the same place, with fewer samples.
+    addresses : address of a file to download -> its MD5 sum.
     """
 
     title: str
@@ -33,23 +34,29 @@ class DataSet:
     official: bool = True
     unpacks: bool = False
     subset: str = ""
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 def _libsvm(title: str, files: Mapping[str, str]) -> DataSet:
     return DataSet(title, "libsvm", files, LIBSVM, official=False)
 
 
+FASHION_MNIST = {
+    "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+    "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+    "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+}
 DATA_SETS: Mapping[str, DataSet] = {
     "fashion_mnist": DataSet(
         "Fashion-MNIST",
         "FashionMNIST/raw",
-        {
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
+        FASHION_MNIST,
         "https://github.com/zalandoresearch/fashion-mnist",
+        addresses={
+            f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{name}": md5
+            for name, md5 in FASHION_MNIST.items()
+        },
     ),
     "cifar10": DataSet(
         "CIFAR-10",
@@ -65,6 +72,7 @@ DATA_SETS: Mapping[str, DataSet] = {
         },
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         subset="cifar10_subset",
+        addresses={"https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a"},
     ),
     "cifar10_subset": DataSet(
         "CIFAR-10 subset (8,068/1,017)",

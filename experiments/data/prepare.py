@@ -7,7 +7,9 @@ import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from urllib.request import urlopen
 
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder
 from commeff.experiments.data.manifest import DataSet, find
@@ -41,12 +43,25 @@ def prepare(name: str, source: Path | None, to: Path | None, download: bool) -> 
         raise ValueError(
             f"nothing to prepare {name} from: give its files with --from, having got them from {data.origin}"
         )
-    from commeff.experiments.data.torchvision_images import fetch  # late: torchvision takes seconds
-
+    if not data.addresses:
+        raise ValueError(f"{name} is not downloaded: get it from {data.origin}, and give it with --from")
     with private_folder() as fetched:
-        if not fetch(data.title, fetched):
-            raise ValueError(f"{name} is not downloaded: get it from {data.origin}, and give it with --from")
-        return install(data, fetched, folder)
+        files = [_download(address, md5, fetched) for address, md5 in data.addresses.items()]
+        return install(data, files[0] if len(files) == 1 else fetched, folder)  # one may be an archive
+
+
+def _download(address: str, md5: str, folder: Path) -> Path:
+    """A file of this sum, under its name there."""
+    try:
+        with urlopen(address, timeout=60) as response:
+            content = response.read()
+    except (OSError, HTTPException) as error:
+        raise DataError(f"{address} cannot be downloaded ({' '.join(str(error).split())})") from error
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
+        raise DataError(f"{address} cannot be downloaded (what came has another MD5 sum)")
+    path = folder / address.rpartition("/")[2]
+    path.write_bytes(content)
+    return path
 
 
 def install(data: DataSet, source: Path, data_dir: Path) -> Installed:

@@ -50,9 +50,10 @@ def _zero_memory(
     states: tuple[int, int, int] = (2, 4, 12),
     divided: tuple[int, int, int] = (3, 2, 1),
     gathered: int = 2,
+    alone: int = 1,
 ) -> float:
     shares = [gpus if stage >= first else 1 for first in divided]
-    whole = gathered * states[0] * layer if stage == 3 and gpus > 1 else 0
+    whole = gathered * states[0] * layer if stage == 3 and gpus > alone else 0
     return sum(held * parameters / share for held, share in zip(states, shares, strict=True)) + whole
 
 
@@ -124,6 +125,11 @@ ZERO_MEMORY: Mapping[str, Any] = {
     "the fp32 copy of the weights is missing: Adam has 12 bytes, two moments and that copy": {"states": (2, 4, 8)},
     "Adam has 12 bytes, and not 4: two moments and a copy of the weights, all in fp32": {"states": (2, 4, 4)},
     "gradients have 4 bytes: they are summed in fp32 (ZeRO's paper has 2)": {"states": (2, 2, 12)},
+    "these are the 16 bytes of ZeRO's paper: here gradients have 4, and two layers are whole at stage 3": {
+        "states": (2, 2, 12),
+        "gathered": 0,
+    },
+    "one GPU alone gathers nothing: it has no whole layers beside its weights": {"alone": 0},
     "weights have 2 bytes: the fp32 copy is Adam's": {"states": (4, 4, 12)},
     "the order is turned round: stage 1 divides the optimizer, 2 gradients too": {"divided": (1, 2, 3)},
     "stage 1 divides gradients too: that is stage 2": {"divided": (3, 1, 1)},

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.settings import data_skew
 from commeff.experiments.grid.local.scheduler import Launch, Limits, Scheduler
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.local.view import Watch, clock
@@ -30,6 +29,7 @@ from commeff.experiments.grid.plan.cells import (
     total,
 )
 from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid
+from commeff.experiments.run.progress import opening
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
 
@@ -243,8 +243,7 @@ def run(request: Request) -> Outcome:
     remaining = total(unfinished, rates(cells), request.limits.jobs)
     with Watch(unfinished, request.place, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
-        skews = dict.fromkeys(filter(None, (data_skew(cell.config) for cell in unfinished)))
-        for line in (*(f"the workers' data differ: {skew}" for skew in skews), *damages):
+        for line in (*server.call(opening, [cell.config for cell in unfinished]), *damages):
             watch.say(line)
         scheduler.run(unfinished, watch)
     outcome = _outcome(chosen)

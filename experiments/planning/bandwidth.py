@@ -63,20 +63,25 @@ class Pace:
 def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
     """A step of a way on a policy's layout, times the steps that the way needs, with the workers and the ZeRO stage
     that are best at the bandwidth of a NIC; infinitely long if nothing fits.
+
+    Raises
+    ------
+    ValueError
+        If the way needs two workers, and the layout has one data-parallel rank.
     """
+    if policy.data == 1 and not way.is_plain:
+        raise ValueError(f"data must be at least 2 for {way.name}, got 1: each of its workers is a rank or more")
     candidates = [
         replace(policy, workers=workers, zero=zero, **way.fields)
         for workers in divisors(policy.data)
         if workers > 1 or way.is_plain
         for zero in range(4)
     ]
-    policies = Policies.of(candidates) if candidates else None
+    policies = Policies.of(candidates)
     steps = np.array([way.steps_of(candidate.workers) for candidate in candidates])
 
     @cache
     def seconds(gigabits: float) -> float:
-        if policies is None:
-            return inf
         cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
         good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
         priced = estimate(question.model, policies, cluster, question.global_batch)

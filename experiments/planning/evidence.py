@@ -42,10 +42,24 @@ class Evidence:
     batch: int = 1
     baseline: bool = False
 
+    def among(self, workers: int) -> Evidence:
+        """With the steps that its law says of so many workers, where they are more than the most.
+
+        >>> from commeff.experiments.planning.question import sized
+        >>> diloco = evidence(sized(1e8))[3]
+        >>> [(each.range, each.kinds[1]) for each in (diloco, diloco.among(2), diloco.among(8))]
+        [((1.0, 1.55), 'measured'), ((1.0, 1.55), 'measured'), ((1.0, 1.66), 'published')]
+        """
+        steps = round(self.way.steps_of(workers), 2)
+        if self.range is None or not callable(self.way.steps) or steps <= self.range[1]:
+            return self
+        return replace(self, range=(self.range[0], steps), kinds=(self.kinds[0], "published"))
+
     def silence(self, parameters: float, tokens: float) -> str:
         """Why nothing is known of a model with so many parameters and tokens a step; "" where something is.
 
-        >>> evidence()[2].silence(7e10, 4e6)
+        >>> from commeff.experiments.planning.question import named
+        >>> evidence(named("llama2-70b"))[2].silence(7e10, 4e6)
         'its sources end at 10 billion parameters'
         """
         if self.range is None:
@@ -57,21 +71,21 @@ class Evidence:
         return ""
 
 
-def evidence(model: Model | None = None) -> list[Evidence]:
-    """All rows, psgd the first; of a model, laws of losses say how many steps a way needs.
+def evidence(model: Model) -> list[Evidence]:
+    """All rows, psgd the first; laws of losses say how many steps a way needs for the model.
 
-    >>> [each.name for each in evidence()][-3:]
+    >>> from commeff.experiments.planning.question import named
+    >>> [each.name for each in evidence(named("gpt3-175b"))][-3:]
     ['power_sgd, rank 32', 'psgd, gradients in 16 bits', 'psgd, batch x4']
     """
-    parameters = None if model is None else model.parameters
     rows = yaml.safe_load(Path(__file__).with_name("convergence.yaml").read_text())
-    return [_read(row, parameters) for row in rows]
+    return [_read(row, model.parameters) for row in rows]
 
 
-def _read(row: dict[str, Any], parameters: float | None = None) -> Evidence:
+def _read(row: dict[str, Any], parameters: float) -> Evidence:
     method, (least, most) = read_method(row["words"].split()), row["range"]
     steps = row.get("assumed", most)
-    if parameters is not None and "law" in row:
+    if "law" in row:
         steps = LossLaw(parameters, *(tuple(row["law"][key]) for key in ("plain", "own", "fitted")))
     way = WorkerMethod(method, steps=steps, most_workers=row.get("workers"))
     others = ("kinds", "why", "measured", "parameters", "tokens", "batch", "baseline")

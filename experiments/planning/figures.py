@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 from commeff.experiments.planning.bandwidth import Pace
 from commeff.experiments.planning.evidence import way_label
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
+from commeff.experiments.report.data.names import readable
 from commeff.experiments.report.draw.axes import logarithmic
 from commeff.experiments.report.draw.figures import COLOURS, INK, STYLE, print_to
 from commeff.planner import Timeline
@@ -63,7 +64,12 @@ def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
         colour = INK if plain else COLOURS[(i - 1) % len(COLOURS)]
         dash = "-" if plain or i <= len(COLOURS) else "--"
         axes.plot(
-            BANDWIDTHS, each.seconds, dash, color=colour, linewidth=2.2 if plain else 1.4, label=way_label(each.way)
+            BANDWIDTHS,
+            each.seconds,
+            dash,
+            color=colour,
+            linewidth=2.2 if plain else 1.4,
+            label=readable(way_label(each.way)),
         )
     axes.set(xscale="log", yscale="log", xlabel="NIC (Gb/s)", title=title)
     axes.set_ylabel("seconds for the work of a step of psgd (modelled)")
@@ -81,7 +87,7 @@ def utilisation(canvas: Canvas, paces: Mapping[str, Pace], title: str) -> None:
     bandwidths = np.geomspace(min(finite) / 2, 2 * max(finite), POINTS)
     for i, (name, pace) in enumerate(paces.items()):
         colour = INK if name == "psgd" else COLOURS[(i - 1) % len(COLOURS)]
-        axes.plot(bandwidths, [pace.utilisation(x) for x in bandwidths], color=colour, label=name)
+        axes.plot(bandwidths, [pace.utilisation(x) for x in bandwidths], color=colour, label=readable(name))
     axes.set(xscale="log", ylim=(0, 1.02), xlabel="Gbit/s between workers", title=title)
     axes.set_ylabel("computing time / all time (modelled)")
     axes.xaxis.set_major_formatter("{x:g}")

@@ -20,7 +20,7 @@ from commeff.experiments.planning.drop_in import changed_lines
 from commeff.experiments.planning.evidence import Evidence, evidence, way_label
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
 from commeff.experiments.planning.question import SEARCHED, Question, method_words
-from commeff.planner import Plan, WorkerMethod, search
+from commeff.planner import Model, Plan, WorkerMethod, search
 
 TOKENS_PER_PARAMETER = 20  # of a run, unless told
 HEADS = ("step s", "exposed s", "memory GiB", "hours", "wins up to", "steps", "verdict", "lines")
@@ -53,6 +53,11 @@ class Gain:
     def name(self) -> str:
         """Of the method."""
         return self.of.name
+
+    @property
+    def unit(self) -> str:
+        """What the range and the break-even count."""
+        return "tokens" if self.of.batch > 1 else "steps"
 
     @property
     def break_even(self) -> float:
@@ -146,13 +151,14 @@ def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
 
     psgd = best(WorkerMethod())
     hours = tokens_of(question) / (batch * model.sequence) * psgd.step_seconds / 3600
-    rows = evidence()
+    rows = evidence(model)
     compared = [each for each in rows[1:] if each.baseline or not given]
     found = []
     for each in (*compared, *given):
         plan, silence = None, ""
         try:
             plan = best(each.way, each.batch)
+            each = each.among(plan.policy.workers)
             silence = each.silence(model.parameters, each.batch * batch * model.sequence)
         except ValueError as error:
             silence = " ".join(str(error).split())
@@ -175,53 +181,56 @@ def tokens_of(question: Question) -> float:
     return question.tokens or TOKENS_PER_PARAMETER * float(question.model.parameters)
 
 
-def given_methods(ways: Sequence[WorkerMethod], steps: tuple[float, float] | None) -> list[Evidence]:
-    """The methods of a command line, with what is known of them, or with the range that was given.
+def given_methods(ways: Sequence[WorkerMethod], steps: tuple[float, float] | None, model: Model) -> list[Evidence]:
+    """The methods of a command line, each once, with what is known of them, or with the range that was given.
 
     Parameters
     ----------
     ways : the methods, called by their words.
     steps : the range that was given.
+    model : that they train.
     """
-    known = {each.name: each for each in evidence()}
-    found = []
+    known = {each.name: each for each in evidence(model)}
+    found = {}
     for way in ways:
         if way.is_plain:
             raise ValueError("methods of a gain must be others than psgd, got psgd: it is what all are compared with")
         name = way_label(way)
         each = known.get(name, Evidence(name, way))
-        found.append(Evidence(name, way, steps, ("given", "given"), "as given") if steps else each)
-    return found
+        found[name] = Evidence(name, way, steps, ("given", "given"), "as given") if steps else each
+    return [*found.values()]
 
 
-def conclusion(rows: Sequence[Gain], where: str) -> str:
-    """What the rows say, in one sentence."""
+def conclusion(rows: Sequence[Gain], where: str) -> tuple[str, Gain]:
+    """What the rows say, in one sentence, and the row that it is of."""
     psgd, *others = rows
-    wins, depends = ([each for each in others if each.verdict == verdict] for verdict in ("wins", "depends"))
+    wins, depends, loses, unknown = (
+        [each for each in others if each.verdict == verdict] for verdict in ("wins", "depends", "loses", "unknown")
+    )
     methods = [each for each in others if each.plan and not each.of.baseline]
-    if methods and all(each.verdict == "unknown" for each in methods):
+    if methods and all(each in unknown for each in methods):
         best = max(methods, key=lambda gain: gain.break_even)
-        return (
-            f"On {where}, no verdict on any method: {best.name} would win with at most {floor(best.break_even)} times "
-            f"psgd's steps, but {best.silence}."
-        )
+        words = f"no verdict on any method: {best.name} would win with at most"
+        return f"On {where}, {words} {floor(best.break_even)} times psgd's steps, but {best.silence}.", best
+    if not wins + depends + loses:
+        return f"On {where}, psgd stays: no method has a policy there.", psgd
     if wins:
         best = wins[0]  # the fewest hours at its most steps
-        least, most = (best.break_even / steps for steps in reversed(best.of.range or ()))
-        times = f"{least:.3g}" if least == most else f"{least:.3g} to {most:.3g}"
-        return (
-            f"On {where}, {best.name} reaches psgd's loss {times} times as fast as psgd: it wins if it needs at most "
-            f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
-        )
-    if depends:
+        times = dict.fromkeys(floor(best.break_even / steps) for steps in reversed(best.of.range or ()))
+        words = f"{best.name} reaches psgd's loss {' to '.join(times)} times as fast as psgd: it"
+    elif depends:
         best = max(depends, key=lambda gain: gain.break_even / (gain.of.range or (1,))[0])
-        return (
-            f"On {where}, nothing wins on every reading of its sources: {best.name} wins if it needs at most "
-            f"{floor(best.break_even)} times psgd's steps, and its sources say {best.steps}."
-        )
-    best = max((each for each in others if each.plan), key=lambda gain: gain.break_even, default=psgd)
-    limit = floor(best.break_even)
-    return f"On {where}, psgd stays: even {best.name} would win only with at most {limit} times its steps."
+        words = f"nothing wins on every reading of its sources: {best.name}"
+    else:
+        best = max(loses, key=lambda gain: gain.break_even)
+        rest = f"; nothing is known of {'; '.join(each.name for each in unknown)}" if unknown else ""
+        words = f"psgd stays: even {best.name} would win only with at most"
+        return f"On {where}, {words} {floor(best.break_even)} times its {best.unit}{rest}.", best
+    return (
+        f"On {where}, {words} wins if it needs at most {floor(best.break_even)} times psgd's {best.unit}, and its "
+        f"sources say {best.steps}.",
+        best,
+    )
 
 
 def floor(number: float) -> str:
@@ -232,6 +241,15 @@ def floor(number: float) -> str:
     """
     unit = 10.0 ** (math.floor(math.log10(number)) - 2) if number > 0 else 1.0
     return f"{math.floor(number / unit) * unit:.3g}"
+
+
+def _digits(hours: float) -> str:
+    """Three digits, and no powers of ten.
+
+    >>> _digits(75.39), _digits(1041.2)
+    ('75.4', '1,041')
+    """
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"
 
 
 def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
@@ -245,8 +263,8 @@ def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
         cells = (
             f"{row['step_seconds']:.3g}",
             f"{row['exposed_seconds']:.3g}",
-            f"{row['memory_added_bytes'] / GIB:+.1f}",
-            "-" if hours is None else " to ".join(dict.fromkeys(f"{end:,.3g}" for end in hours)),
+            f"{row['memory_bytes'] / GIB:.1f}" if each.plan is each.psgd else f"{row['memory_added_bytes'] / GIB:+.1f}",
+            "-" if hours is None else " to ".join(dict.fromkeys(map(_digits, hours))),
             "-" if each.verdict == "baseline" else floor(each.break_even),
             each.steps,
             each.verdict,

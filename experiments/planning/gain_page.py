@@ -23,8 +23,9 @@ TEXT = """# What each method would gain over psgd
 ![Steps needed and steps allowed](gain.png)
 
 {question}. Seconds and break-evens are modelled; nothing was measured here. Hours are to psgd's loss after
-{tokens:.3g} tokens. "exposed" is communication that computing does not hide, "memory" what the fullest GPU holds beside
-psgd's, "wins up to" the steps in units of psgd's, or tokens where the batch differs, "lines" what changes in a script.
+{tokens:.3g} tokens. "exposed" is communication that computing does not hide, "memory" what the fullest GPU holds, of
+psgd, and what it holds more, of the others, "wins up to" the steps in units of psgd's, or tokens where the batch
+differs, "lines" what changes in a script.
 Coding is encoding and decoding: bytes moved over half of the memory's bandwidth where nobody has measured the GPU.
 
 {table}

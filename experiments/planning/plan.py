@@ -138,7 +138,10 @@ def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
     reason = f"does not fit: {need:.1f} of {have:.1f} GiB, {largest} the largest part ({parts[largest] / GIB:.1f})"
     better = [pair for pair in changed(question, policy) if pair[1].fits]
     if not better:
-        return f"{reason}; no change of recompute, zero, micro_batch and sequence_parallel makes room"
+        tried = "recompute, zero, micro_batch and sequence_parallel"
+        alone = policy.workers > 1 and policy.workers == policy.data
+        split = "; each GPU is a worker: with fewer workers= ranks share what zero= divides" if alone else ""
+        return f"{reason}; no change of {tried} makes room{split}"
     best, found = min(better, key=lambda pair: pair[1].step_seconds)
     new = " ".join(word for word in policy_words(best).split() if word not in policy_words(policy).split())
     return f"{reason}; {new} would fit, at {found.step_seconds:.4g} s a step"

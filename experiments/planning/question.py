@@ -31,7 +31,7 @@ DEGREES = {1: ("topology=one_peer_exponential",), 2: ("topology=ring",)}
 SHAPE = tuple(field.name for field in fields(Model))
 POLICY = tuple(field.name for field in fields(Policy))
 OTHERS = ("model", "parameters", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
-KEYS = (*OTHERS, *SHAPE, *POLICY, *PARTS, "period", "degree")
+KEYS = (*dict.fromkeys((*OTHERS, *SHAPE, *POLICY, *PARTS)), "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
 NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
@@ -298,6 +298,10 @@ def read_method(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> str 
     ('psgd', 'gossip_pga, period 8, ring')
     """
     words: list[str] = []
+    if any(word.startswith("period=") for word in settings) and not any(
+        word.startswith("method=") for word in settings
+    ):
+        raise ValueError("period must go with a method, such as method=local_sgd, got none")
     for setting in settings:
         key, _, value = setting.partition("=")
         if key == "degree":

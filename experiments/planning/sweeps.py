@@ -45,9 +45,7 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     are the best that fit.
     """
     seconds_by_way = {
-        way: tuple(map(pace.seconds, BANDWIDTHS))
-        for way in ways
-        for pace in [planned(question, policy, way)]
+        way: tuple(map(pace.seconds, BANDWIDTHS)) for way in ways for pace in [planned(question, policy, way)]
     }
     plain = next((seconds for way, seconds in seconds_by_way.items() if way.method == "psgd"), None)
     if plain is None:

@@ -13,13 +13,15 @@ import pandas as pd
 
 from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.grids import StoredGrid, choose, derive
-from commeff.experiments.report.data.points import FigureRun, points
+from commeff.experiments.report.data.points import FigureRun, points, tuned
 from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
 from commeff.experiments.report.data.rows import FINALS
+from commeff.experiments.report.data.variants import is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+COUNTED = ("step", "samples", "epoch", "lr", "minibatch_loss")  # columns of curves that say nothing of a run's end
 SHOWN = ("val_accuracy", "val_loss", "wire_bytes", "seconds")  # when a run is printed
 
 
@@ -88,7 +90,7 @@ class Runs:
     cells : DataFrame
         A row a run: what tells it from the others, seed, state, the numbers at the end, and its folder's name.
     metrics : DataFrame
-        A row an evaluation of each run, with the same labels.
+        A row an evaluation of each run, with the same labels. Labels that are numbers are numbers in both.
     """
 
     def __init__(self, store: str | Path, name: str | None = None) -> None:
@@ -113,12 +115,21 @@ class Runs:
     @cached_property
     def cells(self) -> pd.DataFrame:
         """A row a run."""
+        measured = dict.fromkeys(name for record in self._records.values() for name in record.curve)
+        finals = dict.fromkeys((*FINALS, *(name for name in measured if name not in COUNTED)))
         rows = [
-            dict(cell.labels) | {"seed": cell.seed, "state": record.state} | _finals(record) | {"run": cell.run}
+            dict(cell.labels)
+            | {"seed": cell.seed, "state": record.state, "run": cell.run}
+            | {metric: record.final(metric) for metric in finals}
             for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
         ]
-        columns = [*self._labels, "seed", "state", *FINALS, "run"]
-        return pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all")
+        columns = [*self._labels, "seed", "state", *finals, "run"]
+        return self._in_numbers(pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all"))
+
+    def _in_numbers(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Labels of which each is a number are numbers, as what was measured is."""
+        texts = [key for key in self._labels if key in frame and frame[key].dropna().map(is_number).all()]
+        return frame.assign(**{key: pd.to_numeric(frame[key]) for key in texts})
 
     @property
     def _labels(self) -> list[str]:
@@ -132,7 +143,7 @@ class Runs:
             for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
             if len(record.curve)
         ]
-        return pd.concat(curves, ignore_index=True) if curves else pd.DataFrame()
+        return self._in_numbers(pd.concat(curves, ignore_index=True)) if curves else pd.DataFrame()
 
     def plot(
         self,
@@ -143,17 +154,16 @@ class Runs:
     ) -> Axes:
         """A line for each value of some labels, seeds averaged, with 95 % intervals: what `commeff figure` draws.
 
+        Runs are those that the grid's `select` chooses, unless what it tunes is named.
+
         Parameters
         ----------
         metric, against, ax : as of `TrainedRun.plot`; a setting such as "workers" may be `against`, too.
         by : str or sequence of str, optional
             The labels that tell lines apart; all that runs differ in.
         """
-        runs = [
-            FigureRun(record, cell.name or "")
-            for cell, record in zip(self._grid.cells, self._records.values(), strict=True)
-        ]
         labels = [key for key in self._labels if key != against] if by is None else [by] if isinstance(by, str) else by
+        runs = tuned(self._grid, self._records, [against, *labels])
         return _drawn(runs, metric, against, labels, ax)
 
     def __repr__(self) -> str:
@@ -188,10 +198,6 @@ def _chosen(store: Path, name: str | None, records: list[Record]) -> StoredGrid:
     if name is None and len([*(store / "grids").glob("*.json")]) != 1:
         return derive(store, records)
     return choose(store, name, records)
-
-
-def _finals(record: Record) -> dict[str, float]:
-    return {metric: record.final(metric) for metric in FINALS}
 
 
 def _drawn(runs: list[FigureRun], metric: str | None, against: str, by: Sequence[str], ax: Axes | None) -> Axes:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from commeff.core import Strategy
-from commeff.core.state import Stateful
+from commeff.core.state import Stateful, walk
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.python.results import TrainedRun
 from commeff.experiments.python.runs import train_given
@@ -181,11 +181,9 @@ def _sources(parts: Sequence[Any], name: str | None) -> Iterator[bytes]:
 
 def _inside(method: Any) -> Iterator[Any]:
     """The parts of a method that is an object, and the functions that they were given."""
-    if isinstance(method, Stateful):
-        yield method
-        yield from (value for value in vars(method).values() if inspect.isfunction(value))
-        for _, part in method.parts():
-            yield from _inside(part)
+    for _, part in walk(method) if isinstance(method, Stateful) else ():
+        yield part
+        yield from (value for value in vars(part).values() if inspect.isfunction(value))
 
 
 def _of_tensor(tensor: Tensor) -> bytes:

@@ -86,9 +86,11 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what cannot be run, before anything is."""
-        if self.are_peers and (self.settings or self.scale != "full"):
-            given = self.settings[0] if self.settings else f"--scale {self.scale}"
-            raise ValueError(f"{self.table} has no settings and one scale, full, got {given}; leave it out")
+        if self.are_peers and (self.settings or self.plugins or self.scale != "full"):
+            given = next(iter((*self.settings, *(f"--plugin {own}" for own in self.plugins))), f"--scale {self.scale}")
+            raise ValueError(
+                f"{self.table} has no settings, no plug-ins and one scale, full, got {given}; leave it out"
+            )
         trains = not self.are_peers and self.content.measure == TRAINING
         if self.records is not None:
             archive.check(self.records)

@@ -68,7 +68,8 @@ def _printed_alone(results: Results, plot: Plot) -> list[CaseResult]:
 def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tuple[str, int, int], list[CaseResult]]:
     """The cases of each line: by what it is called, which colour it has and which style.
 
-    A variant has a colour, and its lines differ in style; lines of one variant alone, or along variants, in colour.
+    A variant has a colour, and its lines differ in style. Where one variant at most has several lines, each line has a
+    colour of its own.
     """
     found: dict[tuple[str, str], list[CaseResult]] = {}
     for each in cases:
@@ -76,15 +77,15 @@ def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tu
         labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
         variant = "" if plot.x == "name" else results.table.called(each.case.name)
         found.setdefault((variant, ", ".join(labels)), []).append(each)
-    variants, labels = ([*dict.fromkeys(parts)] for parts in zip(*found, strict=True)) if found else ([], [])
+    styles: dict[str, list[str]] = {}
+    for variant, label in found:
+        styles.setdefault(variant, []).append(label)
+    variants, plain = [*styles], sum(len(own) > 1 for own in styles.values()) <= 1
     lines = {}
-    for (variant, label), members in found.items():
-        own = [other for name, other in found if name == variant]
-        if len(variants) == 1:
-            lines[label or variant, labels.index(label), 0] = members
-        else:
-            name = f"{variant}, {label}" if label else variant
-            lines[name, variants.index(variant), own.index(label)] = members
+    for i, ((variant, label), members) in enumerate(found.items()):
+        name = label or variant if len(variants) == 1 else ", ".join(filter(None, (variant, label)))
+        colour, style = (i, 0) if plain else (variants.index(variant), styles[variant].index(label))
+        lines[name, colour, style] = members
     return lines
 
 

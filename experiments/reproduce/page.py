@@ -234,8 +234,9 @@ def _origin(results: Results, command: str) -> Iterator[str]:
         yield f"- {markdown_prose(_cluster(table.cluster))}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {markdown_prose(line)}" for line in sorted(hardware))
-    own = sorted({machine["plugins"] for machine in machines if "plugins" in machine})
-    yield from (f"- plug-ins: {markdown_prose(line)}" for line in own)
+    own = sorted({plugin for machine in machines for plugin in machine.get("plugins", "").split("; ") if plugin})
+    if own:
+        yield f"- plug-ins: {markdown_prose('; '.join(own))}"
     if machines:
         commits = ", ".join(sorted({machine["commit"] for machine in machines}))
         yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")

@@ -237,6 +237,10 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         raise TableError(f"metrics must be functions of recorded metrics by name, got {derived!r}")
     if not raw.get("paper"):
         raise TableError("it names no `paper`: whoever reads it must find what is reproduced")
+    show = tuple(map(quantity, raw.get("show", [])))
+    texts = [of.text for of in show]
+    if twice := [words for words in texts if texts.count(words) > 1]:
+        raise TableError(f"show has two columns {twice[0]}: each needs a name of its own, such as that of a function")
     cost = read_words(raw.get("cost", {}))
     check_keys("cost", cost, SCALES)
     return PublishedTable(
@@ -254,7 +258,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         seeds=tuple(seeds),
         tune=tune,
         cluster=_cluster(raw["cluster"], path.parent) if "cluster" in raw else None,
-        show=tuple(map(quantity, raw.get("show", []))),
+        show=show,
         tolerance=read_part(Tolerance, raw.get("tolerance", {}), "tolerance"),
         numbers=tuple(numbers),
         comparable=read_settings(comparable, "comparable"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.registry import lasting, plugins_in, split
-from commeff.experiments.config.schema import meshed
+from commeff.experiments.config.schema import gathered, meshed
 
 # Keys that do not decide the result, wherever they stand.
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
@@ -102,10 +102,12 @@ def deciding(config: Mapping[str, Any]) -> dict[str, Any]:
 def _relevant(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
-    younger = YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
+    parts, younger = gathered(node.get("_target_")), YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
+    own = {name: value for name, value in node.items() if name not in parts}
+    own |= {name: value for part in parts for name, value in node.get(part, {}).items() if name != "_target_"}
     return {
         name: _relevant(value)
-        for name, value in node.items()
+        for name, value in own.items()
         if name not in IRRELEVANT and (name not in younger or value != younger[name])
     }
 

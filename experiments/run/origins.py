@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from commeff.experiments.config.loading import source_digest
-from commeff.experiments.config.registry import current, known, locate, plugins_in, split
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.registry import known, locate, plugins_in, split
+from commeff.experiments.config.schema import ConfigError, current
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import parse_yaml, read_json, read_mapping
@@ -110,7 +110,7 @@ def inside(node: Any, folder: Path) -> Any:
 
     Examples
     --------
-    >>> inside({"_target_": "commeff.experiments.tasks.CIFAR10", "data_dir": "/home/them"}, Path("a run"))
+    >>> inside({"_target_": "commeff.experiments.tasks.CIFAR10", "data_dir": "their/data"}, Path("a run"))
     {'_target_': 'commeff.experiments.tasks.CIFAR10'}
     >>> inside({"_target_": "commeff.topologies.from_graph", "graph": "/etc/passwd"}, Path("a run"))
     Traceback (most recent call last):
@@ -217,7 +217,7 @@ def public(url: str) -> str:
 
     >>> public("https://me:secret@git.example/her/plugin.git"), public("git@git.example:her/plugin.git")
     ('https://git.example/her/plugin.git', 'git.example:her/plugin.git')
-    >>> public("/home/me/plugin")
+    >>> public("their/folder/plugin")
     'plugin'
     """
     parts = urlsplit(url)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,23 +36,32 @@ class Stop:
 def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Iterator[Progress]:
     """The function that a run calls after every step, with the steps done and the last row of measurements.
 
-    Its first call says how far the workers' data differ, which a reader of the run's numbers must know.
+    Its first call says the `opening`: a run has forked its processes by then, and asking for a GPU disturbs no fork.
     """
     if not shown:
         yield lambda step, row: None
         return
     with _shown(int(config["steps"]), folder) as progress:
-        skew = data_skew(config)
+        untold = [config]
 
         def show(step: int, row: dict[str, Any]) -> None:
-            nonlocal skew
-            if skew:
-                with suppress(OSError):
-                    print(f"the workers' data differ: {skew}; task.partition=iid deals them at random", file=sys.stderr)
-                skew = ""
+            with suppress(OSError):
+                for line in opening([untold.pop()]) if untold else ():
+                    print(line, file=sys.stderr)
             progress(step, row)
 
         yield show
+
+
+def opening(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What must be known of runs, each line once: how their workers' data differ, and that they leave a GPU idle."""
+    import torch
+
+    skews = dict.fromkeys(filter(None, map(data_skew, configs)))
+    lines = [f"the workers' data differ: {skew}; task.partition=iid deals them at random" for skew in skews]
+    if any(config.get("device") == "cpu" for config in configs) and torch.cuda.is_available():
+        lines.append("computing on the CPU, though this machine has a GPU: device=cuda uses it")
+    return lines
 
 
 @contextmanager
@@ -81,29 +90,20 @@ def _shown(steps: int, folder: Path) -> Iterator[Progress]:
 
 
 def _plain(steps: int) -> Progress:
-    last = time.monotonic()
-
     def show(step: int, row: dict[str, Any]) -> None:
-        nonlocal last
-        if time.monotonic() - last > BETWEEN_LINES:
-            last = time.monotonic()
-            with suppress(OSError):  # nobody reads any more; the run goes on
-                print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody reads any more; the run goes on
+            print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
 
-    return show
+    return Throttled(show, BETWEEN_LINES)
 
 
 def _rewritten(steps: int, name: str) -> Progress:
     """One line that is written over and over, as notebooks show it."""
-    last = 0.0
 
     def show(step: int, row: dict[str, Any]) -> None:
-        nonlocal last
-        if step == steps or time.monotonic() - last > BETWEEN_REWRITES:
-            last = time.monotonic()
-            print(f"\r{name}: step {step}/{steps} {quality(row)}", end="", file=sys.stderr, flush=True)
+        print(f"\r{name}: step {step}/{steps} {quality(row)}", end="", file=sys.stderr, flush=True)
 
-    return show
+    return Throttled(show, always=steps)
 
 
 def quality(row: dict[str, Any]) -> str:
@@ -117,13 +117,13 @@ def quality(row: dict[str, Any]) -> str:
 
 
 class Throttled:
-    """Progress that is passed on a few times a second at most."""
+    """Progress that is passed on once in so many seconds at most; that of one step, such as the last, always."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._last = progress, 0.0
+    def __init__(self, progress: Progress, seconds: float = BETWEEN_REWRITES, always: int = 0) -> None:
+        self._progress, self._seconds, self._always, self._last = progress, seconds, always, time.monotonic()
 
     def __call__(self, step: int, row: dict[str, Any]) -> None:
-        if time.monotonic() - self._last > BETWEEN_REWRITES:
+        if step == self._always or time.monotonic() - self._last > self._seconds:
             self._last = time.monotonic()
             self._progress(step, row)
 

@@ -18,14 +18,7 @@ from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first, is_first
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
-from commeff.experiments.config.build import (
-    Parts,
-    build,
-    communicator,
-    driven,
-    event_clock_of,
-    participation,
-)
+from commeff.experiments.config.build import Parts, build, communicator, driven, event_clock_of, participation
 from commeff.experiments.config.contained import ProcessEnding, contained, is_interrupt, plugin_files, raised_at
 from commeff.experiments.config.mesh_rehearsal import on_mesh_by
 from commeff.experiments.config.meshes import degrees

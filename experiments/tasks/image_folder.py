@@ -114,7 +114,7 @@ def load(folder: Path, size: int) -> ImageSet:
 
 def read(folder: Path, size: int) -> tuple[list[str], Samples]:
     """The classes and the images of one part; decoded the first time, then read from the cache."""
-    from commeff.experiments.data.torchvision_images import decode, scan
+    from commeff.experiments.data.images import decode, scan
 
     classes, files, labels = scan(folder)
     name = "-".join((folder.parent.name, folder.name, str(size), _digest(folder, files)))

@@ -12,7 +12,7 @@ import torch
 from commeff import Communicator, Layout, Local, Strategy, laws, methods, profile
 from commeff.core import Keep
 from commeff.laws import MethodCase
-from commeff.transforms import After, Average, Every, MixedIn, OnHost, Outer
+from commeff.transforms import After, Average, Every, Exchange, MixedIn, OnHost, Outer
 from commeff.transforms.on_host import HOST
 from tests.laws.paths import HEAVY, SGD, STEPS, D, N, drive, equal, mean, slope
 
@@ -21,16 +21,23 @@ NAMES = [["embed", "blocks.1"], ["blocks.0", "norm"]]  # neither is a run of nei
 OUTER = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
 VARIANTS = {
     "begun late": partial(methods.diloco, SGD, period=2, begin=3),
-    "delayed": partial(methods.diloco, HEAVY, period=3, delay=2, mixing=0.5),
-    "begun late, delayed, 8 bits": partial(methods.diloco, SGD, period=3, begin=2, delay=1, bits=8),
-    "mixed in at once, 4 bits": partial(methods.diloco, SGD, period=2, mixing=0.25, bits=4),
+    "delayed": partial(methods.diloco, HEAVY, period=3, exchange=Exchange(delay=2, mixing=0.5)),
+    "begun late, delayed, 8 bits": partial(methods.diloco, SGD, period=3, begin=2, exchange=Exchange(delay=1, bits=8)),
+    "mixed in at once, 4 bits": partial(methods.diloco, SGD, period=2, exchange=Exchange(mixing=0.25, bits=4)),
     "streaming": partial(
-        methods.streaming_diloco, SGD, period=3, fragments=[["[!v]*"], ["vector"]], begin=2, delay=2, mixing=0.5
+        methods.streaming_diloco,
+        SGD,
+        period=3,
+        fragments=[["[!v]*"], ["vector"]],
+        begin=2,
+        exchange=Exchange(delay=2, mixing=0.5),
     ),
     "streaming, ahead": partial(
-        methods.streaming_diloco, SGD, period=4, fragments=2, begin=1, delay=1, mixing=0.5, ahead=1
+        methods.streaming_diloco, SGD, period=4, fragments=2, begin=1, exchange=Exchange(delay=1, mixing=0.5, ahead=1)
     ),
-    "streaming, 4 bits, on the host": partial(methods.streaming_diloco, SGD, period=2, fragments=2, bits=4, host=True),
+    "streaming, 4 bits, on the host": partial(
+        methods.streaming_diloco, SGD, period=2, fragments=2, host=True, exchange=Exchange(bits=4)
+    ),
 }
 
 
@@ -72,7 +79,7 @@ def test_before_it_begins_it_is_parallel_sgd_and_the_anchor_is_taken_then(begin:
 @pytest.mark.parametrize(("delay", "mixing"), [(0, 0.5), (1, 0.0), (3, 0.5), (4, 0.9)])
 @pytest.mark.parametrize("begin", [0, 3])
 def test_an_average_arrives_late_and_is_mixed_in(delay: int, mixing: float, begin: int) -> None:
-    strategy = methods.diloco(SGD, 5, OUTER, begin=begin, delay=delay, mixing=mixing)
+    strategy = methods.diloco(SGD, 5, OUTER, begin=begin, exchange=Exchange(delay=delay, mixing=mixing))
     assert followed(strategy, begin, 5, delay, mixing) <= 1e-12
     assert followed(strategy, begin, 5, delay, mixing + 0.05) > 1e-3
     if delay:
@@ -81,10 +88,10 @@ def test_an_average_arrives_late_and_is_mixed_in(delay: int, mixing: float, begi
 
 @pytest.mark.parametrize("begin", [0, 3])
 def test_what_is_sent_ahead_arrives_where_it_would_be_due(begin: int) -> None:
-    late = methods.diloco(SGD, 5, OUTER, begin=begin, delay=2, mixing=0.5, ahead=2)
+    late = methods.diloco(SGD, 5, OUTER, begin=begin, exchange=Exchange(delay=2, mixing=0.5, ahead=2))
     assert followed(late, begin, 5, 2, 0.5, ahead=2) <= 1e-12
     assert followed(late, begin, 5, 2, 0.5) > 1e-3
-    late = methods.streaming_diloco(SGD, 6, NAMES, OUTER, begin=begin, delay=1, mixing=0.3, ahead=1)
+    late = methods.streaming_diloco(SGD, 6, NAMES, OUTER, begin=begin, exchange=Exchange(delay=1, mixing=0.3, ahead=1))
     assert followed(late, begin, 6, 1, 0.3, 3 + 1, [4, 5, 9], layout=LAYERS) <= 1e-12
 
 
@@ -129,7 +136,9 @@ def test_torchfts_published_runs(delay: int, alpha: float) -> None:
     assert (expected[15].tolist(), known[12].tolist()) == FIXTURES[delay, alpha]
     inner, outer = (partial(torch.optim.SGD, lr=lr) for lr in (1.0, 2.0))
     turns = [["layers.1"], ["layers.0"]]  # in theirs the first layer has the first turn, in ours the last
-    strategy = methods.streaming_diloco(inner, 6, turns, outer, delay=delay, mixing=alpha, ahead=delay)
+    strategy = methods.streaming_diloco(
+        inner, 6, turns, outer, exchange=Exchange(delay=delay, mixing=alpha, ahead=delay)
+    )
     communicator, x = Communicator(workers=2), torch.ones(2, 2, dtype=torch.float64)
     strategy.start(x, Layout.of([("layers.0.weight", (1,)), ("layers.1.weight", (1,))]), communicator)
     for communicator.step in range(15):
@@ -140,7 +149,7 @@ def test_torchfts_published_runs(delay: int, alpha: float) -> None:
 @pytest.mark.parametrize(("bits", "levels", "block"), [(8, 127, 256), (4, 7, 64)])
 def test_numbers_are_rounded_without_bias_and_billed_by_their_bits(bits: int, levels: int, block: int) -> None:
     plain = partial(torch.optim.SGD, lr=1.0)
-    strategy, d = methods.diloco(SGD, 2, plain, bits=bits), 1000
+    strategy, d = methods.diloco(SGD, 2, plain, exchange=Exchange(bits=bits)), 1000
     communicator, x = Communicator(workers=N, seed=5), torch.zeros(N, d, dtype=torch.float64)
     strategy.start(x, Layout.flat(d), communicator)
     errors, centres = [], torch.sin(torch.arange(N * d, dtype=torch.float64)).view(N, d)
@@ -171,7 +180,7 @@ def test_fragments_are_named_and_take_turns_wherever_their_columns_lie() -> None
             due = (k + 1 + 3 * fragment) % 6 == 0
             assert (spread[own] <= 1e-12).all() == due
     for fragment, own in enumerate(columns):
-        late = methods.streaming_diloco(SGD, 6, NAMES, OUTER, begin=2, delay=2, mixing=0.3)
+        late = methods.streaming_diloco(SGD, 6, NAMES, OUTER, begin=2, exchange=Exchange(delay=2, mixing=0.3))
         assert followed(late, 2, 6, 2, 0.3, 3 * fragment, own, layout=LAYERS) <= 1e-12
     equal(methods.streaming_diloco(SGD, 6, [["*"]], OUTER), methods.diloco(SGD, 6, OUTER), layout=LAYERS)
 
@@ -184,7 +193,7 @@ def test_law(name: str, law) -> None:
 
 def test_what_is_not_asked_for_changes_nothing() -> None:
     for method in (methods.diloco, methods.streaming_diloco):
-        same = method(SGD, 4, begin=0, delay=0, mixing=0.0, bits=None, host=False, ahead=0)
+        same = method(SGD, 4, begin=0, host=False, exchange=Exchange(delay=0, mixing=0.0, bits=None, ahead=0))
         equal(same, method(SGD, 4), tolerance=0)
         twin = method(SGD, 4)
         drive(twin)
@@ -194,7 +203,9 @@ def test_what_is_not_asked_for_changes_nothing() -> None:
 
 
 def test_the_profile_tells_when_what_is_sent_is_waited_for_and_what_lies_on_the_host() -> None:
-    found = profile(methods.diloco(SGD, period=10, begin=4, delay=3, bits=8), Layout.flat(10**9), workers=8)
+    found = profile(
+        methods.diloco(SGD, period=10, begin=4, exchange=Exchange(delay=3, bits=8)), Layout.flat(10**9), workers=8
+    )
     assert found.operations(2)[0].payload_bytes == 4 * 10**9
     assert not found.operations(12)
     (sent,) = found.operations(13)
@@ -214,7 +225,11 @@ def test_the_memory_is_moved_there_and_back_around_each_use(monkeypatch: pytest.
         move(self, device)
 
     monkeypatch.setattr(OnHost, "_move", noted)
-    equal(methods.diloco(SGD, 5, OUTER, delay=2, host=True), methods.diloco(SGD, 5, OUTER, delay=2), tolerance=0)
+    equal(
+        methods.diloco(SGD, 5, OUTER, host=True, exchange=Exchange(delay=2)),
+        methods.diloco(SGD, 5, OUTER, exchange=Exchange(delay=2)),
+        tolerance=0,
+    )
     assert moves[0] == HOST
     assert len(moves) == 1 + 2 * (STEPS // 5) - 1  # the last one has not arrived
 
@@ -233,11 +248,14 @@ def test_on_a_gpu_the_anchor_is_on_the_host_between_rounds() -> None:
     ("build", "reason"),
     [
         (lambda: methods.diloco(SGD, begin=-1), "begin must be a whole number of at least 0"),
-        (lambda: methods.diloco(SGD, 4, delay=4), "delay must be a whole number from 0 to 3, got 4"),
-        (lambda: methods.diloco(SGD, delay=1, mixing=1.1), r"mixing must lie in \[0, 1\], got 1.1"),
-        (lambda: methods.diloco(SGD, 4, ahead=4), "ahead must be a whole number from 0 to 3, got 4"),
-        (lambda: methods.streaming_diloco(SGD, 4, ahead=-1), "ahead must be a whole number from 0 to 3, got -1"),
-        (lambda: methods.diloco(SGD, bits=2), "bits must be 8 or 4, or None, got 2"),
+        (lambda: methods.diloco(SGD, 4, exchange=Exchange(delay=4)), "delay must be a whole number from 0 to 3, got 4"),
+        (lambda: methods.diloco(SGD, exchange=Exchange(delay=1, mixing=1.1)), r"mixing must lie in \[0, 1\], got 1.1"),
+        (lambda: methods.diloco(SGD, 4, exchange=Exchange(ahead=4)), "ahead must be a whole number from 0 to 3, got 4"),
+        (
+            lambda: methods.streaming_diloco(SGD, 4, exchange=Exchange(ahead=-1)),
+            "ahead must be a whole number from 0 to 3, got -1",
+        ),
+        (lambda: methods.diloco(SGD, exchange=Exchange(bits=2)), "bits must be 8 or 4, or None, got 2"),
         (lambda: methods.streaming_diloco(SGD, fragments=["a", "b"]), "lists of module names, got"),
         (lambda: methods.streaming_diloco(SGD, fragments=[]), "at least 1, got 0"),
         (

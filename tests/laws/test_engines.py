@@ -34,7 +34,10 @@ from commeff.transforms import (
     Average,
     Choco,
     Delayed,
+    Doubling,
+    Exchange,
     Gossip,
+    Thinning,
     ThroughServer,
     attacked,
     bucketed,
@@ -66,7 +69,9 @@ METHODS = {
     "neolithic": lambda: methods.neolithic(SGD, TopK(k=2), rounds=2),
     "one_bit_adam": lambda: methods.one_bit_adam(SGD, warmup=2),
     "one_bit_adam sharded": lambda: methods.one_bit_adam(SGD, TopK(k=1), warmup=2, server="sharded"),
-    "zero_one_adam": lambda: methods.zero_one_adam(partial(SGD, momentum=0), freeze=2, kappa=1, doubling=1, longest=2),
+    "zero_one_adam": lambda: methods.zero_one_adam(
+        partial(SGD, momentum=0), updates=Thinning(2, 1), meetings=Doubling(1, 2)
+    ),
     "neolithic sharded": lambda: methods.neolithic(SGD, ScaledSign(), server="sharded"),
     "ef21_sgdm": lambda: methods.ef21_sgdm(SGD, ScaledSign(), eta=0.3),
     "econtrol": lambda: methods.econtrol(SGD, TopK(k=3), eta=0.2),
@@ -122,7 +127,7 @@ METHODS = {
     "scaffold": lambda: methods.scaffold(SGD, period=2),
     "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=2, fragments=3),
     "streaming_diloco ahead": lambda: methods.streaming_diloco(
-        SGD, period=4, fragments=2, delay=1, mixing=1.0, ahead=1
+        SGD, period=4, fragments=2, exchange=Exchange(delay=1, mixing=1.0, ahead=1)
     ),
     "muloco": lambda: methods.muloco(SGD, period=2),
     "noloco": lambda: methods.noloco(SGD, topologies.random_matching(N, 0), period=2),

@@ -12,6 +12,7 @@ from commeff.compressors import QSGD, Composed, Dense, Natural, ScaledSign, TopK
 from commeff.core import scheduled
 from commeff.laws import start
 from commeff.optimizers import UncorrectedAdam
+from commeff.transforms import Doubling, Thinning
 from tests.laws.messages import natural
 from tests.laws.paths import (
     DROP,
@@ -174,7 +175,9 @@ def test_one_bit_adam_sends_its_momentum_both_ways(server):
 def test_zero_one_adam_moves_alone_between_averages_as_published():
     """u is what a worker moved, in units before the division by v; all go on from where they were together."""
     freeze, kappa, doubling, longest = 6, 2, 8, 4
-    path, _ = drive(methods.zero_one_adam(DROP, TopK(k=3), freeze, kappa, doubling, longest, **ADAM))
+    path, _ = drive(
+        methods.zero_one_adam(DROP, TopK(k=3), Thinning(freeze, kappa), Doubling(doubling, longest), **ADAM)
+    )
     x = anchor = start(N, D)
     m, v, u, up, down = (torch.zeros(N, D, dtype=torch.float64) for _ in range(5))
     rates = 0
@@ -209,17 +212,17 @@ def alone_steps(freeze, doubling, longest):
 
 def test_zero_one_adam_that_always_meets_is_one_bit_adam():
     for compressor in (Dense(), TopK(k=2), ScaledSign()):
-        zero_one = methods.zero_one_adam(SGD, compressor, freeze=4, longest=1, **ADAM)
+        zero_one = methods.zero_one_adam(SGD, compressor, Thinning(freeze=4), Doubling(longest=1), **ADAM)
         equal(zero_one, methods.one_bit_adam(SGD, compressor, warmup=4, **ADAM))
     adam = methods.psgd(UNCORRECTED)
-    equal(methods.zero_one_adam(SGD, TopK(k=1), freeze=STEPS, kappa=STEPS, **ADAM), adam)
+    equal(methods.zero_one_adam(SGD, TopK(k=1), Thinning(STEPS, STEPS), **ADAM), adam)
 
 
 def test_what_never_had_a_gradient_does_not_move_by_the_errors_of_messages():
     def flat(x, step):
         return torch.cat([slope(x[:, :-1], step), torch.zeros_like(x[:, :1])], 1)
 
-    for method in (partial(methods.one_bit_adam, warmup=2), partial(methods.zero_one_adam, freeze=4, kappa=1)):
+    for method in (partial(methods.one_bit_adam, warmup=2), partial(methods.zero_one_adam, updates=Thinning(4, 1))):
         path, _ = drive(method(SGD, ScaledSign()), slope=flat)
         assert (path[:, :, -1] == path[0, :, -1]).all()
 
@@ -232,7 +235,7 @@ def test_what_compressed_adam_needs_is_said():
     with pytest.raises(ValueError, match="eps must be above 0, got 0"):
         methods.zero_one_adam(SGD, eps=0)
     with pytest.raises(ValueError, match="longest must be a whole number of at least 1, got 0"):
-        methods.zero_one_adam(SGD, longest=0)
+        methods.zero_one_adam(SGD, meetings=Doubling(longest=0))
     with pytest.raises(ValueError, match="server must be one of row, sharded, got 'ring'"):
         methods.one_bit_adam(SGD, server="ring")
 

@@ -21,7 +21,18 @@ from commeff.core import Chain, Keep, Local, Stateful, Timetable
 from commeff.experiments.config.loading import load
 from commeff.laws.problem import LAYOUT, run, slope, start
 from commeff.topologies import Topology
-from commeff.transforms import After, Average, Delayed, ErrorFeedback, Every, ThroughServer, Warmup, bucketed
+from commeff.transforms import (
+    After,
+    Average,
+    Delayed,
+    Doubling,
+    ErrorFeedback,
+    Every,
+    Thinning,
+    ThroughServer,
+    Warmup,
+    bucketed,
+)
 
 SGD = partial(torch.optim.SGD, lr=0.05, momentum=0.5)
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -260,7 +271,7 @@ def test_a_model_of_seventy_billion_numbers_costs_no_memory() -> None:
 def test_two_rules_of_the_clock_repeat_when_both_do() -> None:
     """The variance came every 8th step in the end, and workers meet every 3rd: the mean is over a multiple of both."""
     found = profile(
-        methods.zero_one_adam(partial(SGD, momentum=0), freeze=8, kappa=1, doubling=1, longest=3), LAYOUT, 4
+        methods.zero_one_adam(partial(SGD, momentum=0), updates=Thinning(8, 1), meetings=Doubling(1, 3)), LAYOUT, 4
     )
     sizes = [sum(operation.payload_bytes for operation in found.operations(k)) for k in range(10, 34)]
     assert [size > 0 for size in sizes] == [k % 3 == 0 for k in range(24)]

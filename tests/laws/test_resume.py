@@ -23,6 +23,7 @@ from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
+from commeff.transforms import Doubling, Thinning
 from tests import owned
 
 WORKERS, STEPS = 2, 6
@@ -47,7 +48,7 @@ def variants():
             for choice in next(iter(literals.values()), (None,)):
                 optimizer = WITHOUT_MOMENTUM.get(name, OPTIMIZER)
                 given = {"optimizer": optimizer, "compressor": compressor, "period": 3}
-                given |= {"warmup": 2, "freeze": 2, "kappa": 1, "doubling": 1, "longest": 2}
+                given |= {"warmup": 2, "updates": Thinning(2, 1), "meetings": Doubling(1, 2)}
                 given |= {"topology": topologies.lazy(topologies.ring(WORKERS))} | dict.fromkeys(literals, choice)
                 wanted = {key: value for key, value in given.items() if key in inspect.signature(method).parameters}
                 if takes(partial(method, **wanted)):

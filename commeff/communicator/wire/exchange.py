@@ -29,7 +29,7 @@ class WireOperation(ABC):  # noqa: B024
     posted = False
     near = False
 
-    def exchanges(self) -> list[Exchange]:
+    def exchanges(self) -> list[Letters]:
         """What of it goes from peer to peer."""
         return []
 
@@ -38,7 +38,7 @@ class WireOperation(ABC):  # noqa: B024
         self.posted = True
 
 
-class Exchange(WireOperation):
+class Letters(WireOperation):
     """One buffer to each peer in `outgoing`, one from each in `incoming`.
 
     Where memory is shared, the buffer itself stays, and the peer's doorbell is rung.
@@ -59,7 +59,7 @@ class Exchange(WireOperation):
     def _shared(self, peer: int, buffers: dict[int, Tensor]) -> bool:
         return self._shared_memory is not None and self._shared_memory.reaches(buffers[peer], [peer])
 
-    def exchanges(self) -> list[Exchange]:
+    def exchanges(self) -> list[Letters]:
         return [self]
 
     def receives(self) -> Iterator[tuple[int, Tensor]]:
@@ -148,9 +148,9 @@ class SharedSum(InPlaceSum):
 
     Attributes
     ----------
-    terms : Exchange
+    terms : Letters
         Everybody's parts, which are posted first.
-    sums : Exchange
+    sums : Letters
         What has been added up, which is posted then.
     """
 
@@ -158,14 +158,14 @@ class SharedSum(InPlaceSum):
         self._parts, self._rank, self._shared_memory = tensor.view(-1).tensor_split(size), rank, shared_memory
         self._own, self._peers = self._parts[rank], [peer for peer in range(size) if peer != rank]
         outgoing = {peer: self._parts[peer] for peer in self._peers}
-        self.terms = Exchange(outgoing, {peer: torch.empty_like(self._own) for peer in self._peers}, shared_memory)
+        self.terms = Letters(outgoing, {peer: torch.empty_like(self._own) for peer in self._peers}, shared_memory)
         self.near = self.terms.near
-        self.sums: Exchange
+        self.sums: Letters
 
-    def exchanges(self) -> list[Exchange]:
+    def exchanges(self) -> list[Letters]:
         return [self.terms]
 
-    def add(self) -> Exchange:
+    def add(self) -> Letters:
         """The sums, to be posted. All terms have arrived."""
         before = [self.terms.arrived(peer) for peer in self._peers[: self._rank]]
         if before:
@@ -174,7 +174,7 @@ class SharedSum(InPlaceSum):
             self._own.add_(self.terms.arrived(peer))
         self.terms.release()
         incoming = {peer: self._parts[peer] for peer in self._peers}
-        self.sums = Exchange(dict.fromkeys(self._peers, self._own), incoming, self._shared_memory)
+        self.sums = Letters(dict.fromkeys(self._peers, self._own), incoming, self._shared_memory)
         return self.sums
 
     def wait(self) -> None:

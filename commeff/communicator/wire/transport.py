@@ -13,14 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from commeff.communicator.wire.exchange import (
-    Exchange,
-    InPlaceSum,
-    NetworkSum,
-    PackedSum,
-    SharedSum,
-    WireOperation,
-)
+from commeff.communicator.wire.exchange import InPlaceSum, Letters, NetworkSum, PackedSum, SharedSum, WireOperation
 from commeff.communicator.wire.group import enough_files
 from commeff.communicator.wire.shared_memory import SharedMemory
 
@@ -77,7 +70,7 @@ class Transport:
         self._queue: list[WireOperation] = []
         self._joints: dict[Any, PackedSum] = {}
         self._shared_sums: list[SharedSum] = []
-        self._unreleased: list[Exchange] = []
+        self._unreleased: list[Letters] = []
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -183,7 +176,7 @@ class Transport:
     def _exchange(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]) -> Callable[[], Arrived]:
         """The same, not counted."""
         self._release()
-        exchange = Exchange(
+        exchange = Letters(
             {peer: self._reachable(buffer).contiguous() for peer, buffer in outgoing.items()},
             {peer: self._reachable(buffer) for peer, buffer in incoming.items()},
             self._shared_memory,

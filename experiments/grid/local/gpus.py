@@ -48,9 +48,7 @@ class Gpus:
         self._taken: dict[Cell, tuple[str, ...]] = {}
 
     def take(self, cell: Cell) -> tuple[str, ...]:
-        """The GPUs of a cell, one for each of its processes; none for a cell that computes on the processor."""
-        if cell.config["device"] != "cuda":
-            return ()
+        """The GPUs of a cell, one for each of its processes."""
         fewest = sorted(self._cells, key=self._cells.__getitem__)  # stable: the first of equally loaded ones
         self._taken[cell] = tuple(fewest[: cell.processes])
         self._cells.update(self._taken[cell])

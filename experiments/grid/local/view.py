@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,7 @@ class Watch:
 def last_lines(folder: Path) -> list[str]:
     """The last lines of a failed cell: of its traceback, or of what it printed before it died."""
     for name in ("error.txt", "log.txt"):
-        try:
-            lines = read_text(folder / name).rstrip().splitlines()
-        except OSError:
-            continue
-        if lines:
-            return lines[-LAST_LINES:]
+        with suppress(OSError):
+            if lines := read_text(folder / name).rstrip().splitlines():
+                return lines[-LAST_LINES:]
     return []

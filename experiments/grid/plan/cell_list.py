@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.registry import UnknownPart, current, known, targets_in
-from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.config.registry import UnknownPart, known, targets_in
+from commeff.experiments.config.schema import ConfigError, current
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run.naming import run_id
 from commeff.files import rewrite

@@ -184,11 +184,9 @@ def keep_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
     Traceback (most recent call last):
     commeff.experiments.config.schema.ConfigError: --shard must be i/n with i from 1 to n, such as 1/4, got 4/3
     """
-    if shard is None:
-        return list(cells)
     if faults := shard_faults(shard):
         raise ConfigError(faults)
-    place, count = map(int, shard.split("/"))
+    place, count = map(int, (shard or "1/1").split("/"))
     return list(cells)[place - 1 :: count]
 
 
@@ -222,7 +220,8 @@ def rates(cells: Iterable[Cell]) -> dict[str, float]:
 def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
     """Seconds of all unfinished cells on `jobs` processes; None where nothing is known.
 
-    A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean.
+    A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean. All
+    last no less than the longest.
     """
     unfinished = [cell for cell in cells if not cell.finished]
     each = [seconds_of(cell, per_step) for cell in unfinished]
@@ -230,7 +229,8 @@ def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> fl
     if not estimates:
         return None
     filled = [fmean(estimates) if seconds is None else seconds for seconds in each]
-    return sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
+    shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
+    return max(shared, *filled)
 
 
 def check_space(store: Path, cells: Sequence[Cell], jobs: int) -> None:

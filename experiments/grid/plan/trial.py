@@ -32,8 +32,10 @@ class Timer:
     def seconds(self, every: int) -> float:
         """Of a step, its share of the evaluations among them."""
         took = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
-        step = fmean(took[1:-1] or took)
-        return step + (max(0.0, took[-1] - step) / every if len(took) == STEPS else 0.0)
+        if len(took) < STEPS:
+            return fmean(took[1:] or took)
+        step = fmean(took[1:-1])
+        return step + max(0.0, took[-1] - step) / every
 
 
 def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
@@ -53,6 +55,7 @@ def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
         stop = Stop()
         config, timer = dict(cell.config), Timer(stop, end)
         config |= {"nproc": 1, "steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": 0, "log": []}
+        config |= {"resume_from": None}  # whose steps are more
         with tempfile.TemporaryDirectory() as folder:
             try:
                 ended = run_one(config, Path(folder) / "trial", timer, stop)

@@ -23,9 +23,10 @@ LARGEST = 1000  # tasks in an array, unless a cluster's MaxArraySize says otherw
 
 @dataclass(frozen=True)
 class ArrayShape:
-    """Cells with as many processes as each other: they share an array, whose tasks all ask for the same."""
+    """Cells with as many processes, on the same device: they share an array, whose tasks all ask for the same."""
 
     processes: int
+    device: str
     cells: int
     tasks: int
     nodes: int
@@ -35,34 +36,35 @@ class ArrayShape:
     @property
     def name(self) -> str:
         """Of its script."""
-        return f"array_nproc{self.processes}.sh"
+        return f"array_{'cuda_' * (self.device == 'cuda')}nproc{self.processes}.sh"
 
 
 def shapes(cells: Sequence[Cell], site: Site) -> list[ArrayShape]:
     """The arrays that the cells need, those of fewest processes first."""
     groups = []
-    for processes in sorted({cell.processes for cell in cells}):
-        mine = [cell for cell in cells if cell.processes == processes]
+    for processes, device in sorted({(cell.processes, cell.config["device"]) for cell in cells}):
+        mine = [cell for cell in cells if (cell.processes, cell.config["device"]) == (processes, device)]
         threads = max(int(cell.config["threads"]) for cell in mine)
         tasks = ceil(len(mine) / (site.cells_per_task or ceil(len(mine) / LARGEST)))
         nodes = ceil(processes / (site.processes_per_node or processes))
         cores = threads if nodes > 1 else max(site.cpus_per_task or 0, processes * threads)
         jobs = processes if nodes > 1 else max(processes, cores // threads)
-        groups.append(ArrayShape(processes, len(mine), tasks, nodes, cores, jobs))
+        groups.append(ArrayShape(processes, device, len(mine), tasks, nodes, cores, jobs))
     return groups
 
 
 def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str, options: Sequence[str]) -> str:
-    """The script of an array."""
+    """The script of an array; one of runs on CPUs asks for no GPU."""
+    site = site if shape.device == "cuda" else _without_gpus(site)
     limit = f"%{site.array_limit}" if site.array_limit else ""
     tasks = shape.processes if shape.nodes > 1 else 1
     asks: dict[str, object] = {"array": f"0-{shape.tasks - 1}{limit}", "nodes": shape.nodes, "ntasks": tasks}
     asks |= {"cpus-per-task": shape.cores, "open-mode": "append", "signal": f"B:TERM@{WARNING}"}
     if shape.nodes > 1:
         asks["ntasks-per-node"] = site.processes_per_node  # at most: SLURM deals them unevenly otherwise
-    share = f'--only nproc={shape.processes} --shard "$((SLURM_ARRAY_TASK_ID + 1))/{shape.tasks}" -j {shape.jobs}'
-    launcher = " --launcher srun" if shape.nodes > 1 else ""
-    more = "".join(f" {option}" for option in options)
+    share = f"--only nproc={shape.processes} --only device={shape.device} -j {shape.jobs}"
+    share += f' --shard "$((SLURM_ARRAY_TASK_ID + 1))/{shape.tasks}"'
+    more = "".join(f" {option}" for option in (*["--launcher srun"] * (shape.nodes > 1), "--no-report", *options))
     cells, processes = _count(shape.cells, "cell"), _count(shape.processes, "process", "es")
     what = f"{cells} of {' '.join(title.split())!r}, each of {processes}"
     return _filled(
@@ -71,7 +73,7 @@ def array(shape: ArrayShape, site: Site, title: str, folder: Path, command: str,
         WHAT=f"{what}, in {_count(shape.tasks, 'task')}.",
         HOW=_how(shape),
         SITE="\n".join(_before(site)),
-        RUN=f"{command} grid {shlex.quote(str(folder / 'cells.jsonl'))} {share}{launcher} --no-report{more}",
+        RUN=f"{command} grid {shlex.quote(str(folder / 'cells.jsonl'))} {share}{more}",
         REQUEUES=str(site.requeues),
     )
 
@@ -80,8 +82,7 @@ def collect(site: Site, folder: Path, command: str, options: Sequence[str]) -> s
     """The script that counts and reports, once all tasks have ended."""
     asks = {"nodes": 1, "ntasks": 1, "cpus-per-task": 1}
     words = " ".join([command, "grid", shlex.quote(str(folder / "cells.jsonl")), "--collect", *options])
-    modest = replace(site, gpus_per_node=None)
-    head = "\n".join(_head(f"{folder.name} collect", asks, modest, folder / "logs" / "collect_%j.out"))
+    head = "\n".join(_head(f"{folder.name} collect", asks, _without_gpus(site), folder / "logs" / "collect_%j.out"))
     return _filled(COLLECT, HEAD=head, SITE="\n".join(_before(site)), RUN=words)
 
 
@@ -102,6 +103,11 @@ def _head(name: str, asks: Mapping[str, object], site: Site, output: Path) -> It
             yield f"#SBATCH --{option}={_quoted(value)}"
     for words in site.options:
         yield f"#SBATCH {words}"
+
+
+def _without_gpus(site: Site) -> Site:
+    others = [words for words in site.options if not re.match("--gpu|--gres=gpu|--[a-z]+-per-gpu", words)]
+    return replace(site, gpus_per_node=None, options=tuple(others))
 
 
 def _before(site: Site) -> Iterator[str]:

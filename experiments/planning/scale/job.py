@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 KEYS = ("parameters", "layers", "step_seconds", "workers", "dtype", "latency")
 NEEDED = KEYS[:3]
+MOST = 10**15  # parameters, of which sums of bytes stay whole in 64 bits
 MATRICES = 12  # of h x h in a layer of a transformer
-CHOSEN = ("workers", "zero", "bandwidth")  # by `planned`
+UNUSED = ("workers", "zero", "bandwidth", "tokens")  # `planned` chooses the first three
 SHOWN = (
     ["method=psgd"],
     ["method=diloco", "period=100"],
-    ["method=streaming_diloco", "period=100", "method.delay=1", "method.bits=4"],
+    ["method=streaming_diloco", "period=100", "method.exchange.delay=1", "method.exchange.bits=4"],
     ["method=mem_sgd", "compressor=top_k", "compressor.ratio=0.01"],
 )  # where no method is named
 
@@ -66,7 +67,7 @@ class Job:
     layerwise: bool = False
 
     def __post_init__(self) -> None:
-        require.count(parameters=self.parameters, layers=self.layers)
+        require.count(most=MOST, parameters=self.parameters, layers=self.layers)
         require.count(2, workers=self.workers)
         require.positive(step_seconds=self.step_seconds)
         require.at_least(0, latency=self.latency)
@@ -140,8 +141,8 @@ def _cut(sent: Sequence[Operation], count: int) -> tuple[Operation, ...]:
 
 
 def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwise: bool = False) -> dict[str, Pace]:
-    """The methods of `commeff bandwidth` by their names: of a job if `parameters=` is given, else of a question to the
-    planner.
+    """The methods of `commeff bandwidth` by their names: of a job if `parameters=` or `step_seconds=` is given, else of
+    a question to the planner.
 
     Parameters
     ----------
@@ -149,7 +150,7 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     plugins : choices beside the built-in ones.
     layerwise : as of a `Job`.
     """
-    job = any(setting.startswith("parameters=") for setting in settings)
+    job = any(setting.startswith(("parameters=", "step_seconds=")) for setting in settings)
     shared = [word for word in settings if (word.partition("=")[0] in KEYS if job else not is_method_word(word))]
     groups = split_methods([word for word in settings if word not in shared]) or SHOWN
     ways = [WorkerMethod(read_method(group, plugins)) for group in groups]
@@ -161,18 +162,18 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
         return {label(each): place.pace(each, plugins) for each in words}
     if layerwise:
         raise ValueError("--layerwise must be given with parameters=: of a model, what its layers hide is modelled")
-    left = [word for word in shared if word.partition("=")[0] in CHOSEN]
+    left = [word for word in shared if word.partition("=")[0] in UNUSED]
     if left:
-        raise ValueError(f"{' '.join(left)} must be left out: the best are taken at each bandwidth")
+        raise ValueError(
+            f"{' '.join(left)} must be left out: workers and ZeRO stage are the best at each bandwidth, for any tokens"
+        )
     question = read_question(shared)
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     paces = {label(each): planned(question, policy, way) for each, way in zip(words, ways, strict=True)}
     for name, pace in paces.items():
         if not pace.computing < float("inf"):
-            raise ValueError(
-                f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks"
-            )
+            raise ValueError(f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks")
     return paces
 
 

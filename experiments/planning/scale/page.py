@@ -238,8 +238,8 @@ def messages(study: Study) -> list[str]:
 
 
 def rows(study: Study) -> list[dict[str, Any]]:
-    """Throughput and efficiency of weak scaling at a few numbers of workers."""
-    own = [each for each in study.points if each.scaling == "weak" and each.workers in SHOWN]
+    """Throughput and efficiency of weak scaling at a few numbers of workers, the largest among them."""
+    own = [each for each in study.points if each.scaling == "weak" and each.workers in (*SHOWN, study.largest)]
     return [
         {
             "workload": each.workload,

@@ -15,6 +15,7 @@ from commeff.planner import Policy, Prediction, predict
 from commeff.planner.policies import PLAIN
 
 CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
+PLACE = ("cluster", "bandwidth")  # which --cluster says
 EACH = 2  # sequences of a GPU in weak scaling, at least
 
 
@@ -110,9 +111,10 @@ def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] =
     """
     if not words:
         return None
-    chosen = [word for word in words if word.partition("=")[0] in CHOSEN]
-    if chosen:
-        raise ValueError(
-            f"{chosen[0]} must be left out: the number of workers says how many GPUs and sequences there are"
-        )
+    for word in words:
+        key = word.partition("=")[0]
+        if key in CHOSEN:
+            raise ValueError(f"{word} must be left out: the number of workers says how many GPUs and sequences")
+        if key in PLACE:
+            raise ValueError(f"{word} must be left out: --cluster says where, a name or a YAML file with its bandwidth")
     return PlannedModel(read_question([*words, f"cluster={cluster}"], plugins))

@@ -11,14 +11,7 @@ from pathlib import Path
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.names import quoted
-from commeff.experiments.report.data.records import (
-    ENDED_BADLY,
-    UNFINISHED,
-    Record,
-    drawable,
-    read_record,
-    read_store,
-)
+from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, drawable, read_record, read_store
 from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,

@@ -19,7 +19,7 @@ import pandas as pd
 
 from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantError, constant
 from commeff.experiments.report.data.formula import Formula
-from commeff.experiments.report.data.grids import choose, leaves
+from commeff.experiments.report.data.grids import StoredGrid, choose, leaves
 from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
 from commeff.experiments.report.data.statistics import first_reached, interval
 from commeff.experiments.report.data.variants import RecordedRun, group, is_number
@@ -95,13 +95,17 @@ class PointTable:
 
 
 def stored_runs(store: Path, grid: str | None, named: Collection[str]) -> list[FigureRun]:
-    """The runs of a store, or of one grid; those that the grid's `select` chooses, unless what it tunes is named."""
+    """The runs of a store, or of one grid, as `tuned` has them."""
     by_id = {record.id: drawable(record) for record in read_store(store)}
     plan = choose(store, grid, [*by_id.values()])
-    by_id = {cell.run: by_id.get(cell.run) or read_record(store / cell.run) for cell in plan.cells}
-    runs = [RecordedRun(cell, by_id[cell.run]) for cell in plan.cells]
-    if plan.command and plan.over and not {*plan.over} & {*named}:
-        runs = [run for variant in group(plan, by_id, "val_loss") for run in variant.runs]
+    return tuned(plan, {cell.run: by_id.get(cell.run) or read_record(store / cell.run) for cell in plan.cells}, named)
+
+
+def tuned(grid: StoredGrid, records: Mapping[str, Record], named: Collection[str]) -> list[FigureRun]:
+    """The runs of a grid; those that its `select` chooses, unless what it tunes is named."""
+    runs = [RecordedRun(cell, records[cell.run]) for cell in grid.cells]
+    if grid.command and grid.over and not {*grid.over} & {*named}:
+        runs = [run for variant in group(grid, records, "val_loss") for run in variant.runs]
     return [FigureRun(run.record, run.cell.name or "") for run in runs]
 
 
@@ -137,6 +141,8 @@ def kinds(
                 raise ValueError(f"{option} must be of metrics, settings and constants of parts, got {name!r}{near}")
             found[name] = kind
     for key in per:
+        if key == NAME and key not in settings:
+            raise ValueError("--per name must be of a grid that names its cells, got none: add name: to the grid file")
         if key not in settings:
             raise ValueError(f"--per must be a setting of some run, got {key!r}{did_you_mean(key, settings)}")
     return found

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from commeff.experiments.config.registry import current
-from commeff.experiments.config.schema import GROUPS
+from commeff.experiments.config.schema import GROUPS, current
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.escape import visible
 from commeff.experiments.run.origins import inside

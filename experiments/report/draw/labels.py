@@ -115,6 +115,8 @@ def _end(angle: float) -> tuple[float, float]:
 
 def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Labels to the right of axes whose limits are final, each as near to the end of its line as there is room."""
+    if not labels:
+        return
     point, frame = axes.figure.dpi / 72, axes.bbox
     ends = axes.transData.transform([(label.x, label.y) for label in labels])
     heights = np.array([inches_high(label.text) * axes.figure.dpi for label in labels])

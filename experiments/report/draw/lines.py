@@ -99,16 +99,20 @@ def figure(
     key: Sequence[tuple[str, Look]] = (),
     style: Mapping[str, Any] = MappingProxyType({}),
 ) -> Figure:
-    """The mean over seeds, and its 95 % interval; of a style its width, height and font_size."""
+    """The mean over seeds, and its 95 % interval; of a style its width, height and font_size.
+
+    Lines are named in the last panel if all panels have the same, otherwise in each panel.
+    """
     size, width, height = style.get("font_size", FONT_SIZE) / FONT_SIZE, style.get("width"), style.get("height")
     wide = max(WIDE, sum(0.15 + inches_wide("\n".join(place.split())) for place in drawn.places))
     places = max((len(place.split()) for place in drawn.places), default=0)
     limits = _limits(drawn)
-    last = {line.label: panel for panel in drawn.panels for line in panel.lines}
+    alike = len({frozenset(line.label for line in panel.lines) for panel in drawn.panels}) == 1
     parts = []
     for i, panel in enumerate(drawn.panels):
-        named = [line.label for line in panel.lines if last[line.label] is panel and line.label]
-        named += drawn.guides if panel is drawn.panels[-1] else []
+        final = panel is drawn.panels[-1]
+        named = [line.label for line in panel.lines if line.label and (final or not alike)]
+        named += drawn.guides if final else []
         folds = {label: folded(label, NAMED) for label in named}
         right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
         left, below = size * (0.2 if i else 0.75), size * max(0.45, 0.22 + LOWER * places)
@@ -155,8 +159,7 @@ def _panel(
     else:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, position: plain(value)))
     axes.tick_params(labelleft=first)
-    if ends:
-        end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
+    end_labels(axes, [replace(end, y=min(max(end.y, limits[1][0]), limits[1][1])) for end in ends])
 
 
 def _end(line: MeanLine) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from commeff.experiments.escape import latex_text
@@ -16,7 +15,8 @@ PAGE = 345.0  # points: a line of LaTeX's article
 SIZES = {"footnotesize": 4.4, "scriptsize": 4.0, "tiny": 3.2}  # points of a letter
 COLSEP = 3.0  # points on either side of a column
 HEADING = 9  # characters from which a heading may be broken into lines
-BREAKS = rf"([=._/,:;-]|\w{{{WORD}}})(?=.)"  # behind which a line may end
+SIGNS = "=._/,:;-"  # behind which a line may end
+BREAKS = rf"([{SIGNS}]|\w{{{WORD}}})(?=.)"  # and within cells also behind so many letters
 LOAD = r"% In the preamble: \usepackage{booktabs}"
 
 
@@ -76,13 +76,25 @@ def _heads(columns: Sequence[Column]) -> list[list[str]]:
 
     >>> _heads([Column("n"), Column("local models' loss", "mean")])
     [['', 'local'], ['', "models'"], ['n', 'loss'], ['', 'mean']]
+    >>> _heads([Column("method.ratio")]), _heads([Column("disagreements")])
+    ([['method.'], ['ratio']], [['disagreements']])
     """
     rooms = [max([HEADING, *(len(item.plain) for item in column.items)]) for column in columns]
-    above = [textwrap.wrap(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
-    below = [textwrap.wrap(column.under, room) for column, room in zip(columns, rooms, strict=True)]
+    above = [_wrapped(column.heading, room) for column, room in zip(columns, rooms, strict=True)]
+    below = [_wrapped(column.under, room) for column, room in zip(columns, rooms, strict=True)]
     high, low = (max(map(len, stacks), default=0) for stacks in (above, below))
     stacks = [[""] * (high - len(a)) + a + b + [""] * (low - len(b)) for a, b in zip(above, below, strict=True)]
     return [list(line) for line in zip(*stacks, strict=True)]
+
+
+def _wrapped(words: str, room: int) -> list[str]:
+    """Lines of at most `room` letters, broken after spaces and signs alone: a longer word has a line of its own."""
+    lines = [""]
+    for piece in re.findall(rf"[^\s{SIGNS}]*[\s{SIGNS}]*", words):
+        if len((lines[-1] + piece).rstrip()) > room:
+            lines.append("")
+        lines[-1] += piece
+    return [line.rstrip() for line in lines if line]
 
 
 def _broken(column: Column) -> bool:

@@ -161,7 +161,7 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
         words("used by", data["users"], printed=False),
     ]
     notes = [
-        "ρ is the factor by which a step shrinks disagreement at the least: ‖W − J‖₂ of a fixed graph, and of a "
+        "ρ is the worst factor by which a step shrinks disagreement: ‖W − J‖₂ of a fixed graph, and of a "
         f"changing one the geometric mean over a period, or over {WINDOW} steps if it never repeats."
     ]
     return Table("topologies", "Who talks to whom", columns, notes, data)

@@ -15,14 +15,7 @@ from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, Table
 from commeff.experiments.report.data.summary import at, listed
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
-from commeff.experiments.report.write.cells import (
-    amounts,
-    differences,
-    estimates,
-    label_of,
-    spread_of,
-    words,
-)
+from commeff.experiments.report.write.cells import amounts, differences, estimates, label_of, spread_of, words
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.report.write.table_wallclock import main_columns
 from commeff.require import did_you_mean

@@ -41,14 +41,15 @@ numbers = [printed("five", mean, 0.6, "lecture 001: E[Q] = 0.6 x 0.5 + 0.4 x 0.7
       for each, of_max in enumerate((0.3634, 0.1175, 0.03454, 0.009497), 1))]
 
 def claims(r):
-    for name, labels, source in (("qsgd", ["dimension"], "arXiv 1610.02132, lemma 3.1"), ("qsgd_levels", ["levels"], "the same"),
-                                 ("qsgd_max", ["levels"], "(sqrt(1 + (d - 1) / s^2) - 1) / 2, which one large number and d - 1 equal ones attain"),
-                                 ("tern_grad", ["dimension"], "(sqrt(d) - 1) / 2: arXiv 1901.09269, quantisation by the largest number")):
+    for name, labels, called, source in (
+            ("qsgd", ["dimension"], "QSGD of 4 levels", "arXiv 1610.02132, lemma 3.1"), ("qsgd_levels", ["levels"], "QSGD", "the same"),
+            ("qsgd_max", ["levels"], "QSGD of the maximum", "(sqrt(1 + (d - 1) / s^2) - 1) / 2, which one large number and d - 1 equal ones attain"),
+            ("tern_grad", ["dimension"], "TernGrad", "(sqrt(d) - 1) / 2: arXiv 1901.09269, quantisation by the largest number")):
         for at in r.each(*labels, of=name):
             omega = at[name].compressor.omega
-            yield claim(error(at[name]) <= omega, f"{name} keeps its omega on Gaussian vectors", source, of="theory")
+            yield claim(error(at[name]) <= omega, f"{called}: the error is at most omega on Gaussian vectors", source, of="theory")
             if name != "qsgd_levels":
-                yield claim(heavy_error(at[name]) <= omega, f"{name} keeps its omega on heavy-tailed vectors", source, of="theory")
+                yield claim(heavy_error(at[name]) <= omega, f"{called}: the error is at most omega on heavy-tailed vectors", source, of="theory")
     yield claim(within(slope(error + 1, "dimension")(r.qsgd), 0.5, 0.01), "QSGD's error + 1 grows with the root of the dimension",
                 "arXiv 1610.02132: the error is |v|_1 / (s |v|) - 1, for Gaussian v sqrt(2 d / pi) / s - 1", of="theory")
     for of, vectors in ((error, "Gaussian"), (heavy_error, "heavy-tailed")):
@@ -57,10 +58,10 @@ def claims(r):
     for at in r.each("ratio", "dimension", of="top_k"):
         yield claim(error(at.top_k) <= 1 - at.top_k["ratio"], "top-k loses at most what it leaves out", "arXiv 1809.07599, lemma A.1", of="theory")
     for at in r.at(dimension=4096).each("ratio", of="top_k"):
-        yield claim(heavy_error(at.top_k) <= 0.1 * (1 - at.top_k["ratio"]), "on heavy-tailed vectors a tenth of that",
+        yield claim(heavy_error(at.top_k) <= 0.1 * (1 - at.top_k["ratio"]), "on heavy-tailed vectors top-k loses at most a tenth of what it leaves out",
                     "a tenth of the bound, which is for the flattest v", of="us")
     for at in r.each("dimension", of="eden"):
-        yield claim(order(*(error(at.eden(bits=each)) for each in (4, 3, 2, 1))), "EDEN is better the more bits it has", "arXiv 2108.08842", of="theory")
+        yield claim(order(*(error(at.eden(bits=each)) for each in (4, 3, 2, 1))), "each further bit lowers EDEN's error", "arXiv 2108.08842", of="theory")
     at = r.at(dimension=4096)
     yield claim(error(at.drive_biased) < error(at.drive), "DRIVE pays for being unbiased", "arXiv 2105.08339: the unbiased scale costs error", of="theory")
     yield claim(bias(at.drive) <= 1.1 * (pi / 2 - 1) / 64, "DRIVE is unbiased",

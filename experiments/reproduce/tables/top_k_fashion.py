@@ -12,6 +12,8 @@ settings = {"workers": 8, "compressor": "top 5 %", "momentum": 0.9}
 left_open = {"data": "Fashion-MNIST, 55,000 images for training, 5,000 that choose the rate", "network": "two convolutions, 105,000 numbers",
     "batch and epochs": "32 images a worker, 20 epochs, 4,297 steps: a coordinate is sent 215 times",
     "learning rate": "the best of five on validation images, tried on a seed of its own in as many steps",
+    "parallel SGD at 0.4": "0.9276 of the validation images with that seed, 0.0006 above the best rate below; one of five seeds diverged, so 0.4 is "
+                           "not among the five",
     "schedule": "warm-up over the first 5 % of the steps, cosine decay", "weight decay": "5e-4",
     "EF21-SGDM": "it averages gradients itself, by eta = 0.1, and has no other momentum: larger rates are tried",
     "top-k": "of the whole gradient, from the first step on", "EF21": "its first message is dense"}
@@ -29,11 +31,11 @@ show = [accuracy, "val_accuracy", "test_loss", "payload_bytes"]
 _top_k = {"compressor": "top_k", "compressor.ratio": 0.05}
 _rates = {"minibatches": 1, "optimizer.lr": [0.02, 0.05, 0.1, 0.2, 0.4]}
 _of_two = {**_rates, "minibatches": 2}
-grid = [{"name": "psgd", "method": "psgd", **_rates}, {"name": "psgd_of_two", "method": "psgd", "accumulate": 2, **_of_two},
+grid = [{"name": "psgd", "method": "psgd", **_rates, "optimizer.lr": [0.01, 0.02, 0.05, 0.1, 0.2]}, {"name": "psgd_of_two", "method": "psgd", "accumulate": 2, **_of_two},
         {"name": "mem_sgd", "method": "mem_sgd", **_top_k, **_rates}, {"name": "double_squeeze", "method": "double_squeeze", **_top_k, **_rates},
         {"name": "neolithic", "method": "neolithic", **_top_k, **_of_two},
         {"name": "ef21_sgd", "method": "ef21", **_top_k, **_rates, "optimizer.lr": [0.005, 0.01, 0.02, 0.05, 0.1]},
-        {"name": "ef21_sgdm", "method": "ef21_sgdm", **_top_k, "optimizer.momentum": 0, **_rates, "optimizer.lr": [0.1, 0.2, 0.5, 1.0, 2.0]}]
+        {"name": "ef21_sgdm", "method": "ef21_sgdm", **_top_k, "optimizer.momentum": 0, **_rates, "optimizer.lr": [0.2, 0.5, 1.0, 2.0, 4.0]}]
 
 def message(c):
     k = round(0.05 * c.task.d)
@@ -58,5 +60,5 @@ def claims(r):
 
 names = {"psgd_of_two": "parallel SGD, two minibatches"}
 figure = {"x": "name", "y": accuracy}
-scales = {"smoke": {"task.batch": 2, "task.validation": 20, "task.probe": 32, "steps": 1, "evaluate_every": 1}}
+scales = {"smoke": {"task.batch": 2, "task.validation": 20, "task.probe": 32, "steps": 2, "evaluate_every": 1}}
 cost = {"smoke": "20 s", "full": "4 hours of one core: 35 runs and 35 that tune of 1.1 million images"}

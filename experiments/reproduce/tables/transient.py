@@ -39,7 +39,7 @@ grid = [{"name": "psgd", "method": "psgd", "workers": [8, 12, 16, 24], "steps": 
 
 def claims(r):
     most = r.at(workers=24)
-    yield claim(order(late(most.exponential), late(most.torus), late(most.ring)), "the stage is the longer the smaller the spectral gap",
+    yield claim(order(late(most.exponential), late(most.torus), late(most.ring)), "the smaller the spectral gap, the longer the stage",
                 "arXiv 1906.02702: of the order of n / (1 - rho)^2")
     yield claim(order(*(late(r.ring(workers=n)) for n in (8, 12, 16, 24))), "on a ring it is the longer the more workers", "the same")
     for at in r.each("workers"):

@@ -214,8 +214,9 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
     methods = [method for method in dict.fromkeys(table["method"]) if method != base]
     ((metric, level),) = visits[0].grid.target.items()
     others = table[table["method"] != base]
-    ratios = others[["measured_speed_up", "modelled_speed_up"]].assign(base=1.0).fillna(1.0)
-    limits = float(ratios.min(axis=None)) / 1.3, float(ratios.max(axis=None)) * 1.3
+    ends = ["measured_speed_up", "modelled_speed_up", "least_speed_up", "most_speed_up"]
+    ratios = others[ends].assign(base=1.0).fillna(1.0)
+    limits = float(ratios.min(axis=None)) / 1.1, float(ratios.max(axis=None)) * 1.1
     panels = [
         Panel(
             visit.cluster.name,

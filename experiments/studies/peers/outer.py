@@ -13,6 +13,7 @@ from torch import Tensor
 
 from commeff import methods
 from commeff.experiments.studies.peers.problem import Compared, difference, flat, network, train, trained
+from commeff.transforms import Exchange
 
 INNER = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 OUTER = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
@@ -84,7 +85,9 @@ def comparisons() -> Iterator[Compared]:
     for delay in (0, 1):
         for alpha in (0.0, 0.5, 1.0):
             parts = [["1"], ["0"]]
-            strategy = methods.streaming_diloco(INNER, PERIOD, parts, OUTER, 0, delay, alpha, ahead=delay)
+            strategy = methods.streaming_diloco(
+                INNER, PERIOD, parts, OUTER, exchange=Exchange(delay, alpha, ahead=delay)
+            )
             found = difference(trained(strategy), diloco(2, delay, alpha))
             ours = f"streaming_diloco(period=4, delay={delay}, ahead={delay}, mixing={alpha})"
             their = f"DiLoCo(sync_every=4, fragment_sync_delay={delay}, fragment_update_alpha={alpha})"

@@ -22,6 +22,7 @@ LAYERS = {"Chinchilla": 48, "Llama3": 126, "DeepSeek-V3": 61}
 FRAGMENT = 3  # layers
 FIRST = {"scaling laws": "Chinchilla 10B", "Streaming DiLoCo": "1B"}  # what may choose a reading
 SHOWN = "10B"  # of Streaming DiLoCo's, drawn
+LONG = {"streaming": "streaming DiLoCo", "overlapped": "streaming, overlapped", "fp4": "streaming, overlapped, 4 bits"}
 PAGE = """# The bandwidth that methods need, beside two published tables
 
 ![Computing time against bandwidth](bandwidth.png)
@@ -29,7 +30,7 @@ PAGE = """# The bandwidth that methods need, beside two published tables
 Written by `python -m commeff.experiments.studies.planner bandwidth` at commit {commit}. Both sides are modelled, theirs
 by a simulator of Google DeepMind's, and no hardware is named. Ours is `commeff bandwidth --layerwise`, which prices
 what `commeff.profile` says of each method; [bandwidth.csv](bandwidth.csv) has every cell. The figure shows the 10B
-model of Streaming DiLoCo's table: dots are printed, lines are ours.
+model of Streaming DiLoCo's table: open markers are printed, lines are ours.
 
 - scaling laws: [arXiv 2503.09799](https://arxiv.org/abs/2503.09799), its simulated compute utilization, 90 cells.
 - Streaming DiLoCo: [arXiv 2501.18512](https://arxiv.org/abs/2501.18512), Table 4, 75 cells, H = 100.
@@ -78,14 +79,15 @@ def method(row: Row) -> tuple[str, ...]:
     """The words of a row's method.
 
     >>> method({"method": "fp4", "period": "100", "layers": "48"})[-2:]
-    ('method.delay=1', 'method.bits=4')
+    ('method.exchange.delay=1', 'method.exchange.bits=4')
     """
     name, period = row["method"], f"method.period={row['period']}"
     if name == "psgd":
         return ("method=psgd",)
     if name == "diloco":
         return ("method=diloco", period)
-    more = {"streaming": (), "overlapped": ("method.delay=1",), "fp4": ("method.delay=1", "method.bits=4")}[name]
+    late = "method.exchange.delay=1"
+    more = {"streaming": (), "overlapped": (late,), "fp4": (late, "method.exchange.bits=4")}[name]
     return ("method=streaming_diloco", period, f"method.fragments={int(row['layers']) // FRAGMENT}", *more)
 
 
@@ -200,9 +202,15 @@ def write(out: Path) -> None:
 
 
 def _draw(canvas: Any, drawn: Mapping[str, Pace], cells: pd.DataFrame) -> None:
-    utilisation(canvas, drawn, "10 billion parameters, 0.8 s of computing a step, two workers, H = 100")
+    utilisation(
+        canvas,
+        {LONG.get(name, name): pace for name, pace in drawn.items()},
+        "10 billion parameters, 0.8 s of computing a step, two workers, H = 100",
+    )
     own = cells[(cells.paper == "Streaming DiLoCo") & (cells.model == SHOWN)]
     for i, name in enumerate(drawn):
         dots = own[own.method == name]
         colour = INK if name == "psgd" else COLOURS[(i - 1) % len(COLOURS)]
-        canvas.axes[0].plot(dots.printed.astype(float), dots.utilisation, "o", color=colour, markersize=3.5)
+        canvas.axes[0].plot(
+            dots.printed.astype(float), dots.utilisation, "o", color=colour, mfc="white", markersize=4.5
+        )

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from commeff import DistributedOptimizer, methods
 from commeff.core.local import OptimizerFactory
 from commeff.core.strategy import Strategy
-from commeff.experiments.data.torchvision_images import torchvision
 
 ADAMW = partial(torch.optim.AdamW, lr=0.01)
 
@@ -162,6 +161,5 @@ def accelerate(folder: Path) -> list[float]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torchvision()  # all three import it if it is there
     chosen = {each.__name__: each for each in (lightning, transformers, accelerate)}[sys.argv[1]]
     print(f"\ndifferences {chosen(Path(sys.argv[2]))}", flush=True)

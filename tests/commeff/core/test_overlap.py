@@ -29,6 +29,7 @@ from commeff.transforms import (
     Choco,
     Delayed,
     Every,
+    Exchange,
     Gossip,
     Outer,
     PowerSGD,
@@ -98,7 +99,7 @@ def test_a_state_loaded_while_a_message_travels_is_gone_on_with(name: str) -> No
     build = {
         "awc": lambda: methods.dsgd(SGD, topologies.ring(4), order="awc"),
         "dasgd": lambda: methods.dasgd(SGD, period=2, delay=1),
-        "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=4, fragments=2, delay=1),
+        "streaming_diloco": lambda: methods.streaming_diloco(SGD, period=4, fragments=2, exchange=Exchange(delay=1)),
     }[name]
     undisturbed = trajectory(build())
     strategy, communicator, x = build(), world(), laws.start()

@@ -299,12 +299,16 @@ def test_settings_of_check_are_tried_alone() -> None:
         f"{PLUGINS}/wrong/{name}" for name in ("methods.py:breaks_beyond_its_default", "compressors.py")
     )
     assert invoke("check", method).exit_code == 1
+    assert invoke("check", method, "optimizer=adam").exit_code == 0
     assert invoke("check", method, "method.outer=adam", "method.share=1").exit_code == 0
+    told = invoke("check", f"{compressor}:BreaksBeyondItsDefault", "task.hidden=3")
+    assert "'task.hidden=3' sets nothing: what is checked is a compressor" in told.stderr
     told = invoke("check", f"{compressor}:BreaksBeyondItsDefault", "compressor.kept=41")
     assert "BROKEN error" not in told.stdout
     for word, reason in (
         ("method.shre=1", "did you mean method.share"),
-        ("task.hidden=3", "'task.hidden=3' sets nothing"),
+        ("topology=ring", "method breaks_beyond_its_default takes no topology"),
+        ("method=psgd", "'method=psgd' names another method: what is checked is breaks_beyond_its_default"),
     ):
         told = invoke("check", method, word)
         assert (told.exit_code, reason in told.stderr) == (2, True), told.stderr

@@ -22,6 +22,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.contained import Interrupt
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.progress import opening
 from commeff.experiments.run.runner import RunFailed, run_one
 from commeff.experiments.run.store import RunFolder
 from tests.forks import command
@@ -51,6 +52,15 @@ def test_a_run_says_at_its_start_how_the_data_of_workers_differ(tmp_path: Path) 
     words = "the workers' data differ: dirichlet, alpha 0.3, the default"
     assert words in train(tmp_path, "task=digits").stderr
     assert "data differ" not in train(tmp_path, "task=digits", "task.partition=iid").stderr + train(tmp_path).stderr
+
+
+def test_a_run_that_leaves_a_gpu_idle_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "computing on the CPU, though this machine has a GPU: device=cuda uses it\n"
+    for there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert train(tmp_path / str(there)).stderr.count(words) == there
+    config = {"device": "cpu"}
+    assert (opening([config, config]), opening([{"device": "cuda"}]), opening([])) == ([words.strip()], [], [])
 
 
 def test_a_run_folder_holds_the_contract(tmp_path: Path) -> None:

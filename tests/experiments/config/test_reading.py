@@ -405,7 +405,6 @@ LOADERS = {  # who may turn words into code, and why
     "experiments/config/registry.py": "packages of a constant table",
     "experiments/config/loading.py": "plug-ins that a user has named or installed",
     "experiments/reproduce/reading.py": "the tables that come with commeff, or that the command line names",
-    "experiments/data/torchvision_images.py": "finds torchvision",
     "experiments/sinks/rows.py": "finds the package of a sink",
     "experiments/config/signature.py": "evaluates annotations by a constant table, or of code that is imported already",
 }

@@ -97,7 +97,7 @@ def test_links_of_a_cluster_take_their_time(tmp_path: Path) -> None:
         words = (f"method={method}", "speeds=constant", "step_time=0.01")
         free, slow, slower = (
             run(tmp_path / f"{method}-{links}", *words, f"links={links}")["simulated_seconds"]
-            for links in ("null", "ethernet_10g", "ethernet_1g")
+            for links in ("null", "h100_10g", "ethernet_1g")
         )
         assert free == pytest.approx(0.08)
         assert free < slow < slower

@@ -1,28 +1,26 @@
-"""Data sets put into place, checked, and dealt out; torchvision through its one door."""
+"""Data sets put into place, checked, and dealt out."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import io
 import json
 import sys
 import tarfile
 from collections.abc import Callable
+from http.client import IncompleteRead
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import experiments
 from commeff.experiments.cli.data import app
 from commeff.experiments.data import manifest
 from commeff.experiments.data.folder import DataError
-from commeff.experiments.data.manifest import DATA_SETS, DataSet
+from commeff.experiments.data.manifest import DataSet
 from commeff.experiments.data.prepare import install, offered, prepare, unpack
 from commeff.experiments.data.skew import class_counts, draw, heterogeneity
-from commeff.experiments.data.torchvision_images import torchvision
 from commeff.experiments.data.verify import verify
 from commeff.experiments.tasks.partition import split
 from tests.owned import run
@@ -67,39 +65,15 @@ def archive(path: Path, members: dict[str, bytes]) -> Path:
     return path
 
 
-def test_torchvision_comes_in_through_one_module() -> None:
-    vision = torchvision()
-    assert vision.datasets.ImageFolder
-    assert vision.transforms.v2.Resize
-    assert torchvision() is vision
-    tasks = Path(experiments.__file__).parent.rglob("*.py")
-    importers = {
-        path.stem
-        for path in tasks
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "torchvision" for alias in node.names)
-    }
-    assert importers == {"torchvision_images"}
-
-
-def test_checking_data_imports_no_torch_and_tasks_import_no_torchvision() -> None:
+def test_checking_data_imports_no_torch_and_tasks_import_no_pillow() -> None:
     code = (
         "import sys, commeff.experiments.cli.data\n"
         "from commeff.experiments.data import prepare, skew, verify\n"
         "assert not {'torch', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "import commeff.experiments.tasks\n"
-        "assert not {'torchvision', 'sklearn', 'pandas'} & set(sys.modules)\n"
+        "assert not {'PIL', 'sklearn', 'pandas'} & set(sys.modules)\n"
     )
     run([sys.executable, "-c", code], check=True)
-
-
-def test_the_sums_of_torchvision_are_ours() -> None:
-    known = torchvision().datasets
-    ours = DATA_SETS["cifar10"].files
-    assert ours == dict(known.CIFAR10.train_list + known.CIFAR10.test_list) | {
-        known.CIFAR10.meta["filename"]: known.CIFAR10.meta["md5"]
-    }
-    assert DATA_SETS["fashion_mnist"].files == dict(known.FashionMNIST.resources)
 
 
 def test_a_folder_is_complete_incomplete_corrupt_unknown_or_a_subset(sets: dict[str, DataSet], tmp_path: Path) -> None:
@@ -223,24 +197,38 @@ def test_images_are_unpacked_into_the_cache_or_where_one_says(tmp_path: Path, mo
     assert (there / "train" / "a" / "0.jpg").is_file()
 
 
-def test_official_files_are_fetched_only_when_asked_for(
-    sets: dict[str, DataSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-
-    def fetch(address: str, root: str, filename: str, md5: str) -> None:
-        asked.append(address)
-        folder(Path(root))
-
-    monkeypatch.setattr(torchvision().datasets.utils, "download_url", fetch)
-    monkeypatch.setitem(sets, "cifar10", DataSet("CIFAR-10", "c", sets["exact"].files, "a page"))
-    with pytest.raises(ValueError, match="nothing to prepare cifar10 from"):
-        prepare("cifar10", None, tmp_path, download=False)
-    assert not asked
-    assert prepare("cifar10", None, tmp_path, download=True).folder == tmp_path / "c"
-    assert asked == [torchvision().datasets.CIFAR10.url]
+def test_files_are_downloaded_only_when_asked_for(sets: dict[str, DataSet], tmp_path: Path) -> None:
+    """From an address, here of a file, and only those of the right sum; one by one, or in an archive."""
+    source = archive(tmp_path / "source.tar.gz", CONTENT)
+    single = {file.as_uri(): md5(file.read_bytes()) for file in sorted(folder(tmp_path / "single").iterdir())}
+    sets["single"] = DataSet("single", "single", sets["exact"].files, "a page", addresses=single)
+    good, address = md5(source.read_bytes()), source.as_uri()
+    for name, where, digest in (("there", address, good), ("other", address, "0"), ("gone", f"{address}x", "")):
+        sets[name] = DataSet(name, name, sets["exact"].files, "a page", addresses={where: digest})
+    with pytest.raises(ValueError, match="nothing to prepare there from: give its files with --from"):
+        prepare("there", None, tmp_path, download=False)
+    for name in ("there", "single"):
+        there = prepare(name, None, tmp_path / "data", download=True).folder
+        assert {file.name: file.read_bytes() for file in there.iterdir()} == CONTENT
+    for name, reason in (("other", "another MD5 sum"), ("gone", "No such file")):
+        with pytest.raises(DataError, match=rf"source\.tar\.gzx? cannot be downloaded \(.*{reason}"):
+            prepare(name, None, tmp_path, download=True)
+        assert not (tmp_path / name).exists()
     with pytest.raises(ValueError, match="loose is not downloaded: get it from a page"):
         prepare("loose", None, tmp_path, download=True)
+
+
+def test_a_download_that_breaks_off_is_told_of(
+    sets: dict[str, DataSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise IncompleteRead(b"on", 1)
+
+    monkeypatch.setattr("commeff.experiments.data.prepare.urlopen", lambda address, timeout: Broken())
+    sets["exact"] = DataSet("Exact", "exact", sets["exact"].files, "a page", addresses={"http://here/a": ""})
+    with pytest.raises(DataError, match=r"http://here/a cannot be downloaded \(IncompleteRead"):
+        prepare("exact", None, tmp_path, download=True)
 
 
 @pytest.mark.parametrize(

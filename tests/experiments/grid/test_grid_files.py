@@ -15,6 +15,8 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import check_space
 from commeff.experiments.grid.plan.expand import expand, rehearse
 from commeff.experiments.grid.plan.spec import read_grid
+from commeff.experiments.grid.plan.trial import Timer
+from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.store import VERSION, check_version
 
 BASE = "base: {task: quadratic, workers: 4, steps: 3}\n"
@@ -198,6 +200,21 @@ def test_what_a_grid_costs_is_said_before_any_cell_has_run(tmp_path: Path) -> No
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0]["seconds"] == rows[2]["seconds"]
     assert not (tmp_path / "store").exists()
+
+
+def test_a_run_that_goes_on_from_another_is_tried_too(tmp_path: Path) -> None:
+    words = ["train", "task=quadratic", "workers=4", "steps=9", "--store", str(tmp_path / "store")]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    (run,) = (tmp_path / "store").glob("psgd-*")
+    file = written(tmp_path, f"base: {{task: quadratic, workers: 4, steps: 20, resume_from: {run}}}\n{PSGD}")
+    result = CliRunner().invoke(app, ["grid", str(file), "--store", str(tmp_path / "other"), "--dry-run"])
+    assert "judged by a few steps of 1 kind of cells" in result.stderr, result.output
+
+
+def test_a_step_costs_its_share_of_an_evaluation_and_nothing_of_the_warm_up() -> None:
+    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 12.0, 16.0]).seconds(every=10) == pytest.approx(1.3)
+    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 13.0]).seconds(every=10) == pytest.approx(1.5), "it was stopped"
+    assert Timer(Stop(), 0.0, [0.0, 10.0]).seconds(every=10) == 10.0
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,7 @@ def test_cells_take_as_many_slots_as_they_have_processes(tmp_path: Path) -> None
     assert [cell.slots(3) for cell in cells] == [1, 2, 3]
     seconds = total(cells, {"[]": 0.5}, 3)
     assert seconds == pytest.approx(cells[0].config["steps"] * 0.5 * 6 / 3)
+    assert total(cells, {"[]": 0.5}, 100) == cells[0].config["steps"] * 0.5, "no cell is split over places"
     one, two, four = cells
     limits = Limits(jobs=3)
     assert limits.admit(two, [one])

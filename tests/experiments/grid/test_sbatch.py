@@ -8,6 +8,7 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from typer.testing import CliRunner, Result
 from commeff.experiments.cli import app
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cell_list import read_cells
-from commeff.experiments.grid.slurm.script import shapes
+from commeff.experiments.grid.slurm.script import array, shapes
 from commeff.experiments.grid.slurm.site import EXAMPLE, Site, find_site, read_site
 from commeff.experiments.run.store import RunFolder
 from tests import owned
@@ -152,6 +153,29 @@ def test_every_script_is_one_that_bash_reads(tmp_path: Path) -> None:
     assert ["#SBATCH --nodes=2\n#SBATCH --ntasks=4\n" in script for script in found] == [False, False, True]
     assert ["#SBATCH --cpus-per-task=2\n" in script for script in found] == [False, True, False]
     assert ["#SBATCH --ntasks-per-node=2\n" in script for script in found] == [False, False, True]
+
+
+def test_gpus_are_booked_for_the_runs_that_compute_on_them(tmp_path: Path) -> None:
+    text = "base: {task: quadratic, workers: 4}\ngrid: [{method: psgd, seed: [0, 1]}]\n"
+    site = "gpus_per_node: a100:2\noptions: [--gres=gpu:2, --gpus=2, --cpus-per-gpu=4, --gres=nvme:1]\n"
+    folder = emitted(tmp_path, text, site)
+    cells = read_cells(folder / "cells.jsonl").cells
+    moved = replace(cells[1], config=dict(cells[1].config) | {"device": "cuda"})
+    on_cpu, on_gpu = shapes([cells[0], moved], Site())
+    assert [(shape.device, shape.cells) for shape in (on_cpu, on_gpu)] == [("cpu", 1), ("cuda", 1)]
+    assert (on_cpu.name, on_gpu.name) == ("array_nproc1.sh", "array_cuda_nproc1.sh")
+    booked = array(on_gpu, read_site(tmp_path / "site.yaml"), "", folder, "commeff", []).replace(str(tmp_path), "")
+    assert [line.partition("=")[0] for line in booked.splitlines() if "gpu" in line] == [
+        "#SBATCH --gpus-per-node",
+        "#SBATCH --gres",
+        "#SBATCH --gpus",
+        "#SBATCH --cpus-per-gpu",
+    ]
+    assert " --only nproc=1 --only device=cuda " in booked
+    for script in (folder / "array_nproc1.sh", folder / "collect.sh"):
+        assert "gpu" not in script.read_text().replace(str(tmp_path), "")
+        assert "#SBATCH --gres=nvme:1\n" in script.read_text()
+    assert " --only nproc=1 --only device=cpu " in (folder / "array_nproc1.sh").read_text()
 
 
 def test_the_list_holds_what_is_not_finished_and_runs_by_itself(tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ def test_latency_can_put_a_share_out_of_reach():
     found = needed("method=local_sgd", "period=4", "latency=100 ms")
     assert found[0.5] < float("inf")
     assert found[0.99] == float("inf"), "2 x 0.1 s for 2 s of computing"
-    assert "never" in ask(*JOB, "method=local_sgd", "period=4", "latency=100 ms").stdout
+    words = [*JOB, "method=local_sgd", "period=4", "latency=100 ms"]
+    assert "never" in ask(*words).stdout
+    assert json.loads(ask(*words, "--json").stdout, parse_constant=pytest.fail)[-1]["gbit_per_s"] is None
 
 
 @pytest.mark.parametrize("name", FIRST.items(), ids=lambda each: each[0])
@@ -120,9 +122,10 @@ def test_a_model_on_a_cluster_is_priced_by_what_a_bandwidth_sweep_prices():
 
 
 def test_figures_are_drawn(tmp_path: Path):
-    ask(*JOB, "method=psgd", "method=diloco", "--figure", str(tmp_path / "a.svg"), "--csv", str(tmp_path / "a.csv"))
+    figure, table = str(tmp_path / "a.svg"), str(tmp_path / "b" / "a.csv")
+    ask(*JOB, "method=psgd", "method=diloco", "--figure", figure, "--csv", table)
     assert (tmp_path / "a.svg").stat().st_size > 2000
-    assert (tmp_path / "a.csv").read_text().startswith("method,utilisation,gbit_per_s\n")
+    assert (tmp_path / "b" / "a.csv").read_text().startswith("method,utilisation,gbit_per_s\n")
 
 
 @pytest.mark.parametrize("example", re.findall(r"\* `commeff bandwidth (.*)`", str(command.__doc__)))
@@ -148,6 +151,12 @@ def test_the_examples_of_the_help_are_read(example: str):
         ([*SMALL, "--layerwise"], "with parameters="),
         ([*SMALL, "zero=1"], "zero=1 must be left out"),
         (["model=llama3-405b", "gpus=8", "recompute=full"], "add ranks"),
+        ([*SMALL[:-1], "gpus=1", "method=diloco"], "data must be at least 2 for diloco, got 1"),
+        ([*SMALL, "tokens=1e9"], "tokens=1e9 must be left out"),
+        (["layers=10", "step_seconds=0.5"], "got no parameters"),
+        ([*JOB, "period=3"], "period must go with a method"),
+        (["parameters=1e30", *JOB[1:]], "parameters must be at most 1,000,000,000,000,000"),
+        ([*JOB, "--csv", "-", "--json"], "must be left out with --json"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(words: list[str], said: str, tmp_path: Path, monkeypatch):

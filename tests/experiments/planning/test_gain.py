@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from commeff.planner import predict
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=512", "heads=8", "sequence=512", "vocab=16000", "gpus=16", "cluster=a100_10g"]
+KNOWN = evidence(named("llama2-7b"))
 EXAMPLES = re.findall(r"\* `commeff gain (.*)`", str(command.__doc__))
 
 
@@ -43,7 +45,7 @@ def small() -> list[Gain]:
 
 
 def test_every_row_is_what_plan_says_of_its_policy(small: list[Gain]) -> None:
-    assert {each.name for each in small} == {each.name for each in evidence()}
+    assert {each.name for each in small} == {each.name for each in KNOWN}
     for each in small:
         words = [*SMALL, f"global_batch={64 * each.of.batch}", *each.row()["policy"].split(), "--json"]
         answer = json.loads(RUNNER.invoke(app, ["plan", *words]).stdout)
@@ -112,14 +114,14 @@ def test_a_verdict_is_the_range_against_the_break_even(
 def test_steps_that_were_measured_are_those_of_the_curves() -> None:
     curves = Path(__file__).parents[3] / "results" / "llm" / "figures" / "convergence.csv"
     measured = measured_steps(curves)
-    held = [each for each in evidence() if "measured" in each.kinds]
+    held = [each for each in KNOWN if "measured" in each.kinds]
     assert len(held) >= 5
     for each in held:
         assert each.range[1] == round(measured[each.measured], 2), each.name
 
 
 def test_every_end_of_a_range_says_whence_it_is() -> None:
-    for each in evidence():
+    for each in KNOWN:
         assert each.range[0] <= each.range[1]
         assert {*each.kinds} <= {"published", "measured", "assumed"}
         assert each.why
@@ -130,18 +132,60 @@ def test_nothing_is_said_beyond_the_sources() -> None:
     verdicts = {each.name: each.verdict for each in rows}
     assert verdicts["diloco, period 50"] == verdicts["power_sgd, rank 32"] == "unknown"
     assert "its sources end at 10 billion parameters" in {each.silence for each in rows}
-    assert "no verdict" in conclusion(rows, "it")
+    assert "no verdict" in conclusion(rows, "it")[0]
     assert all(each.break_even > 0 for each in rows if each.plan)
 
 
 def test_on_a_fast_link_psgd_stays_and_on_a_slow_one_it_does_not(small: list[Gain]) -> None:
     fast = gains(read_question([*SMALL[:-1], "cluster=h100_400g", "layers=24", "hidden=2048"]))
-    assert "psgd stays" in conclusion([each for each in fast if each.verdict in ("baseline", "loses", "unknown")], "it")
+    rest = [each for each in fast if each.verdict in ("baseline", "loses", "unknown")]
+    assert "psgd stays" in conclusion(rest, "it")[0]
     slow = {each.name: each.break_even for each in small}
     for each in fast[1:]:
         if "psgd" not in each.name:
             assert each.break_even < slow[each.name]
-    assert "diloco" in conclusion(small, "it")
+    assert "diloco" in conclusion(small, "it")[0]
+
+
+def test_a_range_holds_what_the_law_of_the_sweep_says(small: list[Gain]) -> None:
+    lawful = [each for each in small if callable(each.of.way.steps)]
+    assert len(lawful) == 2
+    for each in lawful:
+        assert each.of.range[1] >= round(each.of.way.steps_of(each.plan.policy.workers), 2)
+        assert each.plan.steps == each.of.way.steps_of(each.plan.policy.workers)
+
+
+def judged(small: list[Gain], name: str, span: tuple[float, float] | None, batch: int = 1) -> Gain:
+    """A row whose range is in units of its break-even; without one, of which nothing is known."""
+    one = next(each for each in small if each.name == "diloco, period 50")
+    of = Evidence(name, one.of.way, kinds=("given", "given"), batch=batch)
+    least, most = span or (0.0, 0.0)
+    limit = Gain(of, one.plan, one.psgd, 1.0, "").break_even
+    return Gain(replace(of, range=(least * limit, most * limit)), one.plan, one.psgd, 1.0, "" if span else "none")
+
+
+def test_a_conclusion_is_of_one_row_and_counts_what_that_row_counts(small: list[Gain]) -> None:
+    first, of_name = judged(small, "diloco, period 5", (1.1, 1.2)), judged(small, "diloco, period 50", (0.5, 0.7))
+    sentence, best = conclusion([small[0], first, of_name], "it")
+    assert best is of_name
+    assert sentence.startswith("On it, diloco, period 50 reaches psgd's loss 1.42 to 2 times as fast")
+    more = judged(small, "psgd, batch x4", (0.9, 1.2), batch=4)
+    assert "times psgd's tokens" in conclusion([small[0], more], "it")[0]
+    nothing = judged(small, "mem_sgd", None)
+    sentence, best = conclusion([small[0], nothing, first], "it")
+    assert best is first
+    assert sentence.endswith("times its steps; nothing is known of mem_sgd.")
+    assert conclusion([small[0], replace(nothing, plan=None)], "it") == (
+        "On it, psgd stays: no method has a policy there.",
+        small[0],
+    )
+
+
+def test_words_before_the_first_method_belong_to_all_and_a_method_is_compared_once() -> None:
+    shared = gain(*SMALL, "method.period=50", "method=diloco", "method=diloco", "--json")
+    own = gain(*SMALL, "method=diloco", "method.period=50", "--json")
+    assert json.loads(shared.stdout)["rows"] == json.loads(own.stdout)["rows"]
+    assert [row["steps_most"] for row in json.loads(own.stdout)["rows"] if row["method"] == "diloco, period 50"]
 
 
 NAMES = {
@@ -154,7 +198,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("each", [e for e in evidence() if isinstance(e.way.method, MethodWords)], ids=lambda e: e.name)
+@pytest.mark.parametrize("each", [e for e in KNOWN if isinstance(e.way.method, MethodWords)], ids=lambda e: e.name)
 def test_the_changed_line_builds_the_strategy_that_was_priced(each: Evidence) -> None:
     built = eval(expression(each.way.method, "8"), NAMES)
     layout = Layout.of([("a", (96, 64)), ("b", (64,))])
@@ -194,6 +238,7 @@ def test_the_files_hold_every_row(tmp_path: Path) -> None:
         (["model=llama2-7b", "gpus=16", "tensor=2"], "gain chooses tensor itself"),
         (["model=llama2-7b", "gpus=16", "--steps", "1,2"], "--steps must be of a named method"),
         (["model=llama2-7b", "gpus=16", "method=diloco", "--steps", "2,1"], "--steps must be LEAST,MOST"),
+        (["model=llama2-7b", "gpus=16", "period=20"], "period must go with a method, such as method=local_sgd"),
         (["model=llama2-7b", "gpus=16", "method=psgd"], "must be others than psgd"),
         (["model=llama2-7b", "gpus=16", "method=dilco"], "did you mean diloco"),
         (["model=llama2-7b", "parameters=7e9"], "parameters must be left out with a named model"),

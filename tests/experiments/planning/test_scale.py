@@ -236,6 +236,8 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
         (["--workload", "bert_large", "--cluster", "ethernet_1g"], "--step-seconds must be given for bert_large"),
         (["model=llama2-7b", "--workload", "resnet50"], "must be left out with a model"),
         (["model=llama2-7b", "gpus=8"], "gpus=8 must be left out"),
+        (["model=llama2-7b", "cluster=a100_10g"], "cluster=a100_10g must be left out: --cluster says where"),
+        (["model=llama2-7b", "bandwidth=1 Gb/s"], "bandwidth=1 Gb/s must be left out"),
         (["model=llama2-7b", "--cluster", "a100_10g"], "does not fit"),
         (["model=llama2-7b", "tensor=3", "--cluster", "a100_10g"], "tensor x pipeline must divide the 8 GPUs"),
         (["model=llama2-7"], "did you mean llama2-7b"),
@@ -243,10 +245,15 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(app, options, words) -> None:
-    result = CliRunner().invoke(app, options if "--processes" in options else [*options])
+    result = CliRunner().invoke(app, options)
     assert result.exit_code == 2, result.output
     assert words in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_table_ends_with_the_most_workers(app) -> None:
+    printed = CliRunner().invoke(app, ["--workload", "resnet50", "--workers", "4", "method=psgd"]).stdout
+    assert [line.split()[2] for line in printed.splitlines() if line.startswith("resnet50")] == ["1", "4"]
 
 
 def test_the_points_of_a_model_are_what_plan_says_of_the_same_policy() -> None:

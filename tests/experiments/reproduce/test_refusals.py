@@ -51,6 +51,7 @@ NAMES = [
     ({"show": ["test_loss"]}, "no run of quadratic measures 'test_loss'"),
     ({"figure": {"x": "qqqq", "y": "val_loss"}}, "no run of quadratic measures 'qqqq'"),
     ({"metrics": {"z": Code("lambda m: m['qqqq'] + 1")}}, "mine.py line 20: no run of quadratic measures 'qqqq'"),
+    ({"show": [Code("lambda c: 1"), Code("lambda c: 2")]}, "mine.py: show has two columns <lambda>: each needs a name"),
     ({"show": [Code("onset('val_loss', 'nosuch', 2)")]}, "onset(val_loss, nosuch, 2): no variant 'nosuch'"),
     ({"claims": ["equal(r.a, r.a, 'qqqq')"]}, "line 15: no run of quadratic measures 'qqqq'"),
     ({"claims": ["slope(floor('qqqq'), 'workers')(r.a) < 2"]}, "no run of quadratic measures 'qqqq'"),

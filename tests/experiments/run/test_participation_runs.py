@@ -114,7 +114,7 @@ def test_names_follow_from_the_trace_and_not_from_its_path(tmp_path: Path) -> No
         (["dropout=1"], r"dropout must lie in \[0, 1\), got 1"),
         (["availability=nowhere.csv"], "availability must be a CSV file, got nowhere.csv"),
         (["method=choco", "topology=ring", "compressor=top_k", "participation=0.5"], "every worker must take part"),
-        (["method=streaming_diloco", "method.delay=1", "dropout=0.1"], "every worker must take part"),
+        (["method=streaming_diloco", "method.exchange.delay=1", "dropout=0.1"], "every worker must take part"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_made(words: list[str], refusal: str) -> None:

@@ -15,8 +15,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.config.registry import current
-from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in
+from commeff.experiments.config.schema import GROUPS, VERSION, ConfigError, built_in, current
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.grid.plan.cell_list import CellList, changed, read_cells, write_cells
 from commeff.experiments.grid.plan.cells import Cell
@@ -49,6 +48,14 @@ BEFORE_THE_MOVE = {
     "compressed_sgd-digits-d0e4fe6281": "compressor=qsgd method=compressed_sgd task=digits workers=4 steps=12",
     "psgd-leastsquares-bd53977942": "method=psgd task=least_squares workers=4 steps=12",
     "ef21-risk-624c617ece": "method=ef21 task=risk workers=4 steps=12",
+}
+
+# Names that commeff gave when these keys were the method's own (commit 687b4b05).
+BEFORE_THE_PARTS = {
+    "diloco-digits-aef068c81c": "diloco period=8 exchange.delay=2 exchange.mixing=0.5",
+    "diloco-digits-7ffa7d6ce5": "diloco begin=100 exchange.bits=8",
+    "streaming_diloco-digits-ad03d5afef": "streaming_diloco exchange.bits=4 exchange.ahead=1 host=true",
+    "zero_one_adam-digits-f562f949e3": "zero_one_adam updates.freeze=20 updates.kappa=2 meetings.doubling=10",
 }
 
 
@@ -92,6 +99,18 @@ def test_runs_keep_the_names_that_they_had_before_the_packages_moved(name: str) 
     config = compose(BEFORE_THE_MOVE[name].split())
     assert run_id(config) == name
     assert run_id(current(apart(config))) == name
+
+
+@pytest.mark.parametrize("name", BEFORE_THE_PARTS)
+def test_runs_keep_the_names_that_they_had_before_keys_became_parts(name: str) -> None:
+    method, *words = BEFORE_THE_PARTS[name].split()
+    config = compose([f"method={method}", *(f"method.{word}" for word in words), "task=digits"])
+    parts = [config["method"].get(part, {}) for part in ("exchange", "updates", "meetings")]
+    flat = {key: value for part in parts for key, value in part.items() if key != "_target_"}
+    stored = config | {"method": flat | {key: value for key, value in config["method"].items() if value not in parts}}
+    assert (run_id(config), run_id(stored)) == (name, name)
+    assert current(stored) == config
+    assert current(config) == config
 
 
 def test_every_choice_keeps_the_name_that_it_had_when_each_was_a_yaml_file() -> None:

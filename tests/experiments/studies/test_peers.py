@@ -50,6 +50,8 @@ def test_reproduce_says_them_and_fails_where_one_differs(found: list[Compared], 
 
 
 def test_peers_take_no_settings() -> None:
-    with pytest.raises(ValueError, match="peers has no settings and one scale, full, got --scale smoke"):
+    with pytest.raises(ValueError, match="peers has no settings, no plug-ins and one scale, full, got --scale smoke"):
         command.Arguments("peers", "smoke").check()
+    with pytest.raises(ValueError, match=r"full, got --plugin mine\.py; leave it out"):
+        command.Arguments("peers", plugins=["mine.py"]).check()
     assert command.tables()[-1]["name"] == "peers"

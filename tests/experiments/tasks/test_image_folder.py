@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from commeff.experiments.data import torchvision_images
-from commeff.experiments.data.torchvision_images import scan
+from commeff.experiments.data import images
+from commeff.experiments.data.images import scan
 from commeff.experiments.tasks import DataError, ImageFolder
 from tests.experiments.tasks import image_files
 
@@ -34,10 +35,8 @@ def test_a_folder_is_scaled_by_the_statistics_of_its_training_images(tmp_path: P
 
 def test_images_are_decoded_once_and_again_when_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[int] = []
-    decode = torchvision_images.decode
-    monkeypatch.setattr(
-        torchvision_images, "decode", lambda files, size: decoded.append(len(files)) or decode(files, size)
-    )
+    decode = images.decode
+    monkeypatch.setattr(images, "decode", lambda files, size: decoded.append(len(files)) or decode(files, size))
     folder = Path(image_files.image_folder(tmp_path / "mine"))
     there = sorted(folder.rglob("*"))
     first, again = (ImageFolder(2, path="mine", data_dir=str(tmp_path), size=8, model="linear") for _ in range(2))
@@ -71,6 +70,18 @@ def test_a_long_image_is_made_square_around_its_middle(tmp_path: Path) -> None:
     assert (images == middle).flatten(1).all(1).sum() == 1
 
 
+@pytest.mark.parametrize("shape", [(31, 48), (48, 31), (9, 9)])
+def test_a_large_image_is_made_small_as_pillow_does(shape: tuple[int, int], tmp_path: Path) -> None:
+    """To a level of 255: it rounds sums in another order."""
+    noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(tmp_path / "0.png")
+    small = images.decode([tmp_path / "0.png"], 8)[0].transpose(1, 2, 0)
+    height, width = (8 * side // min(shape) for side in shape)
+    whole = np.asarray(Image.fromarray(noise).resize((width, height), Image.Resampling.BILINEAR))
+    top, left = (height - 8) // 2, (width - 8) // 2
+    assert np.abs(small.astype(int) - whole[top : top + 8, left : left + 8]).max() <= 1
+
+
 def _broken(folder: Path) -> None:
     next((folder / "test" / "class_1").glob("*.png")).write_bytes(b"no image")
 
@@ -85,6 +96,16 @@ def _no_test(folder: Path) -> None:
 
 def _empty_class(folder: Path) -> None:
     (folder / "train" / "class_8").mkdir()
+
+
+def _no_class(folder: Path) -> None:
+    shutil.rmtree(folder / "train")
+    (folder / "train").mkdir()
+
+
+def _bomb(folder: Path) -> None:
+    """An image that says it is huge."""
+    (folder / "train" / "class_0" / "0.ppm").write_bytes(b"P6 99999 99999 255\n")
 
 
 def _blocked_cache(folder: Path) -> None:
@@ -108,7 +129,9 @@ def _links_in_a_circle(folder: Path) -> None:
         (_broken, "cannot be read as an image"),
         (_other_classes, "do not hold the same classes; they differ in .'class_1', 'class_9'"),
         (_no_test, "no folder .*test: an image folder holds train/CLASS/FILE"),
-        (_empty_class, "no folder of images, one sub-folder a class"),
+        (_empty_class, "no folder of images, one sub-folder a class: no image in class_8"),
+        (_no_class, "no folder of images, one sub-folder a class: it has no sub-folder"),
+        (_bomb, "cannot be read as an image .Image size .* exceeds limit"),
         (_blocked_cache, "cannot be written .*: set COMMEFF_CACHE"),
     ],
 )

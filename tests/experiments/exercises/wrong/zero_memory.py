@@ -37,6 +37,18 @@ def gathers_nothing(parameters, layer, gpus, stage):
     return 2 * w + 4 * g + 12 * o
 
 
+def zero_memory_of_the_paper(parameters, layer, gpus, stage):
+    """these are the 16 bytes of ZeRO's paper"""
+    w, g, o = (share(parameters, gpus, stage) for share in _SHARES)
+    return 2 * w + 2 * g + 12 * o
+
+
+def zero_memory_alone(parameters, layer, gpus, stage):
+    """one GPU alone gathers nothing"""
+    w, g, o = (share(parameters, gpus, stage) for share in _SHARES)
+    return 2 * w + 4 * g + 12 * o + (4 * layer if stage == 3 else 0)
+
+
 def _divided_from(first):
     return lambda parameters, gpus, stage: parameters / gpus if stage >= first else parameters
 
