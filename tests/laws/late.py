@@ -3,13 +3,13 @@
     with late():
         on_processes(4, run)
 
-- Each group does one operation after the other, in a thread of its own, at its own pace. Operations of a batch are one.
-- Results come when somebody waits for them. Until then NaN is where they will be, and nobody may write there.
-- What an operation reads stays as it is until somebody has waited. Whoever has changed it by then is told so.
-- A send ends when the other side has asked for it.
-- Groups are made by all processes at once, as a split of the communicator of all, or not at all.
+- A group does one operation after the other, in a thread of its own, at a pace of its own. A batch counts as one.
+- Results come when the process waits. Until then their place holds NaN, and nobody may write there.
+- Nobody may change what an operation reads until the process has waited. A change is an error.
+- A send ends when the other side receives.
+- All processes make a group at once, as a split of the communicator of all, or nobody does.
 
-It goes by a name with "nccl" in it, and shares no memory.
+The backend has "nccl" in its name, and processes share no memory.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ class Operation(dist.Work):
         return f"{self.name} of {[tuple(x.shape) for x in tensors(self.args)]}"
 
     def works(self, group: dist.ProcessGroup) -> list[dist.Work]:
-        """Begin."""
+        """The operation begins: what gloo has to do for it."""
         self._look()
         if self.name not in ("send", "recv"):
             return [getattr(group, self.name)(*self.args)]
         (x, *_), peer, tag = self.args[0], *self.args[1:]
         here = torch.zeros(1)
-        other = group.recv if self.name == "send" else group.send  # whoever receives says that he is there
+        other = group.recv if self.name == "send" else group.send  # the receiver says that it is there
         return [other([here], peer, 2 * tag + 1), getattr(group, self.name)([x], peer, 2 * tag)]
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until it has ended; then its results are there."""
+        """The process waits until the operation has ended. Then the results are there."""
         try:
             self.done.result(self._patience)
         except TimeoutError:
@@ -118,9 +118,9 @@ class Operation(dist.Work):
 
 
 class Late(dist.ProcessGroup):
-    """The group. What it lacks of torch's, it has not.
+    """The group.
 
-    patience : seconds after which it says that somebody waits for ever.
+    patience : seconds after which a wait is an error.
     """
 
     patience = 300.0
@@ -158,15 +158,11 @@ class Late(dist.ProcessGroup):
                 operation.done.set_result(None)
 
     def post(self, name: str, *args: Any) -> Operation:
-        """What every operation does."""
+        """An operation joins the queue, or the batch that is being made."""
         if self._fault is not None:
             raise self._fault
-        root = getattr(args[-1], "rootRank", None)
-        reads = (
-            name == "send"
-            or (name == "broadcast" and root == self.rank())
-            or (name == "reduce" and root != self.rank())
-        )
+        root, rank = getattr(args[-1], "rootRank", None), self.rank()
+        reads = name == "send" or (name == "broadcast" and root == rank) or (name == "reduce" and root != rank)
         operation = Operation(name, args, reads, self.patience)
         if self._batch is None:
             self._queue.put([operation])
@@ -183,7 +179,7 @@ class Late(dist.ProcessGroup):
         return self.post("recv", *args)
 
     def batched(self, operations: Sequence[dist.P2POp]) -> list[Operation]:
-        """All of them, at once."""
+        """Sends and receives that count as one operation."""
         self._batch = []
         works = [self.post(op.op.__name__[1:], [op.tensor], op.group_peer, op.tag) for op in operations]
         self._queue.put(self._batch)
@@ -191,11 +187,11 @@ class Late(dist.ProcessGroup):
         return works
 
     def new_group(self, ranks: Sequence[int], timeout: timedelta, group_name: str, **_: Any) -> Late | None:
-        """A group of some, of which each process makes its own, or none, when all others do."""
+        """The group of `ranks`, or None where this process is no member. All processes must call at once."""
         self._splits += 1
         name, mine = f"split {self._splits}", self.rank() in ranks
-        of_these = f"{name}, {ranks}"
-        self._store.add(of_these, mine)
+        members = f"{name}, {ranks}"
+        self._store.add(members, mine)
         if self._store.add(name, 1) == self.size():
             self._store.set(f"{name}: all", "")
         try:
@@ -204,7 +200,7 @@ class Late(dist.ProcessGroup):
             raise RuntimeError(f"a group of {ranks} waits for ever: some processes make none meanwhile") from None
         if not mine:
             return None
-        if self._store.add(of_these, 0) != len(ranks):
+        if self._store.add(members, 0) != len(ranks):
             raise RuntimeError(f"a group of {ranks} waits for ever: some of them make another one meanwhile")
         made = Late(dist.PrefixStore(f"{group_name}/", self._store), ranks.index(self.rank()), len(ranks), timeout)
         made._set_group_name(group_name)
@@ -224,7 +220,7 @@ for _name, _operation in {**{name: name for name in COLLECTIVES}, **RENAMED}.ite
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Those in there."""
+    """The tensors of a tree."""
     return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
 
 
@@ -241,7 +237,7 @@ def _batched(operations: Sequence[dist.P2POp]) -> list[dist.Work]:
 
 @contextmanager
 def late(patience: float = Late.patience) -> Iterator[None]:
-    """Processes that are started meanwhile talk by such groups alone."""
+    """Processes that start in this context talk by late groups alone."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, Late, devices=["cpu"])
     with (
