@@ -3,13 +3,13 @@
     with late():
         on_processes(4, run)
 
-- Each group does one operation after the other, in a thread of its own, at its own pace. Operations of a batch are one.
-- Results come when somebody waits for them. Until then NaN is where they will be, and nobody may write there.
-- What an operation reads is read when its turn comes. Whoever has changed it by then is told so.
-- A send ends when the other side has asked for it.
-- Groups are made by all processes at once, as a split of the communicator of all, or not at all.
+- A group does one operation after the other, in a thread of its own, at a pace of its own. A batch counts as one.
+- Results come when the process waits. Until then their place holds NaN, and nobody may write there.
+- Nobody may change what an operation reads until the process has waited. A change is an error.
+- A send ends when the other side receives.
+- All processes make a group at once, as a split of the communicator of all, or nobody does.
 
-It goes by a name with "nccl" in it, and shares no memory.
+The backend has "nccl" in its name, and processes share no memory.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 from unittest.mock import patch
@@ -35,25 +36,31 @@ from commeff.communicator.wire import group as wire
 NAME = "nccl_like"
 SLOWEST = 0.001  # seconds that an operation is late, at most
 COLLECTIVES = (
-    *("_allgather_base", "_reduce_scatter_base", "allgather", "allgather_into_tensor_coalesced", "allreduce"),
-    *("allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce"),
+    *("_allgather_base", "_reduce_scatter_base", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
+    *("allreduce", "allreduce_coalesced", "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor_coalesced", "scatter"),
 )
+RENAMED = {  # later versions of torch call some collectives by other names
+    "all_gather_single": "_allgather_base",
+    "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "all_to_all_single": "alltoall_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+}
 
 
 class Operation(dist.Work):
     """An operation, which has not begun when it is posted."""
 
-    def __init__(self, name: str, args: Sequence[Any], timeout: timedelta) -> None:
+    def __init__(self, name: str, args: Sequence[Any], reads: bool, patience: float) -> None:
         super().__init__()
-        self.name, self.done, self._timeout = name, Future[None](), timeout.total_seconds()
+        self.name, self.done, self._patience = name, Future[None](), patience
         with torch.no_grad():
             self.args = tree_map_only(Tensor, Tensor.clone, args)
-        written, read = ([], args) if name == "send" else (args[:1], args[1:])
-        self._places = list(zip(tensors(written), tensors(self.args[:1]), strict=False))
+        pairs = [list(zip(tensors(arg), tensors(copy), strict=True)) for arg, copy in zip(args, self.args, strict=True)]
+        self._places = [] if reads else pairs[0]
         held = {place.untyped_storage()._cdata for place, _ in self._places}
-        read = [x for x in tensors(read) if x.untyped_storage()._cdata not in held]
-        self._read = [(x, x.detach().clone()) for x in read]
+        self._read = [(x, copy) for x, copy in chain(*pairs) if x.untyped_storage()._cdata not in held]
         for place, _ in self._places:
             flat(place).fill_(255)
 
@@ -61,23 +68,22 @@ class Operation(dist.Work):
         return f"{self.name} of {[tuple(x.shape) for x in tensors(self.args)]}"
 
     def works(self, group: dist.ProcessGroup) -> list[dist.Work]:
-        """Begin."""
-        for x, before in self._read:
-            if not torch.equal(flat(x), flat(before)):
-                raise RuntimeError(f"{self} reads what has been changed before it was done")
+        """The operation begins: what gloo has to do for it."""
+        self._look()
         if self.name not in ("send", "recv"):
             return [getattr(group, self.name)(*self.args)]
         (x, *_), peer, tag = self.args[0], *self.args[1:]
         here = torch.zeros(1)
-        other = group.recv if self.name == "send" else group.send  # whoever receives says that he is there
+        other = group.recv if self.name == "send" else group.send  # the receiver says that it is there
         return [other([here], peer, 2 * tag + 1), getattr(group, self.name)([x], peer, 2 * tag)]
 
     def wait(self, timeout: Any = None) -> bool:
-        """Until it has ended; then its results are there."""
+        """The process waits until the operation has ended. Then the results are there."""
         try:
-            self.done.result(self._timeout)
+            self.done.result(self._patience)
         except TimeoutError:
             raise RuntimeError(f"{self} waits for ever") from None
+        self._look()
         places, self._places, self.args, self._read = self._places, [], (), []
         for place, result in places:
             if not (flat(place) == 255).all():
@@ -89,20 +95,39 @@ class Operation(dist.Work):
         """The results, as DDP waits for them."""
         future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
         places = [place for place, _ in self._places]
-        self.done.add_done_callback(lambda _: self.wait() and future.set_result(places))
+
+        def end(_: Future[None]) -> None:
+            try:
+                self.wait()
+            except Exception as fault:
+                future.set_exception(fault)
+            else:
+                future.set_result(places)
+
+        self.done.add_done_callback(end)
         return future
 
     def is_completed(self) -> bool:
         """As torch has it."""
         return self.done.done() and self.wait()
 
+    def _look(self) -> None:
+        for x, before in self._read:
+            if not torch.equal(flat(x), flat(before)):
+                raise RuntimeError(f"{self} reads what has been changed before it was done")
+
 
 class Late(dist.ProcessGroup):
-    """The group. What it lacks of torch's, it has not."""
+    """The group.
+
+    patience : seconds after which a wait is an error.
+    """
+
+    patience = 300.0
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._store, self._timeout, self._splits = store, timeout, 0
+        self._store, self._splits = store, 0
         self._gloo = dist.ProcessGroup(store, rank, size)
         backend, kind = dist.ProcessGroupGloo(store, rank, size, timeout=timeout), dist.ProcessGroup.BackendType.GLOO
         for each in (self, self._gloo):
@@ -133,10 +158,12 @@ class Late(dist.ProcessGroup):
                 operation.done.set_result(None)
 
     def post(self, name: str, *args: Any) -> Operation:
-        """What every operation does."""
+        """An operation joins the queue, or the batch that is being made."""
         if self._fault is not None:
             raise self._fault
-        operation = Operation(name, args, self._timeout)
+        root, rank = getattr(args[-1], "rootRank", None), self.rank()
+        reads = name == "send" or (name == "broadcast" and root == rank) or (name == "reduce" and root != rank)
+        operation = Operation(name, args, reads, self.patience)
         if self._batch is None:
             self._queue.put([operation])
         else:
@@ -152,7 +179,7 @@ class Late(dist.ProcessGroup):
         return self.post("recv", *args)
 
     def batched(self, operations: Sequence[dist.P2POp]) -> list[Operation]:
-        """All of them, at once."""
+        """Sends and receives that count as one operation."""
         self._batch = []
         works = [self.post(op.op.__name__[1:], [op.tensor], op.group_peer, op.tag) for op in operations]
         self._queue.put(self._batch)
@@ -160,20 +187,20 @@ class Late(dist.ProcessGroup):
         return works
 
     def new_group(self, ranks: Sequence[int], timeout: timedelta, group_name: str, **_: Any) -> Late | None:
-        """A group of some, of which each process makes its own, or none, when all others do."""
+        """The group of `ranks`, or None where this process is no member. All processes must call at once."""
         self._splits += 1
         name, mine = f"split {self._splits}", self.rank() in ranks
-        of_these = f"{name}, {ranks}"
-        self._store.add(of_these, mine)
+        members = f"{name}, {ranks}"
+        self._store.add(members, mine)
         if self._store.add(name, 1) == self.size():
             self._store.set(f"{name}: all", "")
         try:
-            self._store.wait([f"{name}: all"], timeout)
+            self._store.wait([f"{name}: all"], timedelta(seconds=self.patience))
         except RuntimeError:
             raise RuntimeError(f"a group of {ranks} waits for ever: some processes make none meanwhile") from None
         if not mine:
             return None
-        if self._store.add(of_these, 0) != len(ranks):
+        if self._store.add(members, 0) != len(ranks):
             raise RuntimeError(f"a group of {ranks} waits for ever: some of them make another one meanwhile")
         made = Late(dist.PrefixStore(f"{group_name}/", self._store), ranks.index(self.rank()), len(ranks), timeout)
         made._set_group_name(group_name)
@@ -188,12 +215,12 @@ def _collective(name: str) -> Any:
     return lambda self, *args, **options: self.post(name, *args, *options.values())
 
 
-for _name in COLLECTIVES:
-    setattr(Late, _name, _collective(_name))
+for _name, _operation in {**{name: name for name in COLLECTIVES}, **RENAMED}.items():
+    setattr(Late, _name, _collective(_operation))
 
 
 def tensors(tree: Any) -> list[Tensor]:
-    """Those in there."""
+    """The tensors of a tree."""
     return [x for x in tree_leaves(tree) if isinstance(x, Tensor)]
 
 
@@ -209,9 +236,13 @@ def _batched(operations: Sequence[dist.P2POp]) -> list[dist.Work]:
 
 
 @contextmanager
-def late() -> Iterator[None]:
-    """Processes that are started meanwhile talk by such groups alone."""
+def late(patience: float = Late.patience) -> Iterator[None]:
+    """Processes that start in this context talk by late groups alone."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, Late, devices=["cpu"])
-    with patch.object(wire, "backend", lambda device: NAME), patch.object(dist, "batch_isend_irecv", _batched):
+    with (
+        patch.object(wire, "backend", lambda device: NAME),
+        patch.object(dist, "batch_isend_irecv", _batched),
+        patch.object(Late, "patience", patience),
+    ):
         yield
