@@ -80,6 +80,7 @@ CONVERGED := top_k_fashion diloco_trend
 converged: install
 	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
+	$(BIN)/python -m commeff.experiments.studies.diloco_trend
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
 # commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.

@@ -21,7 +21,7 @@ FOLDER = Path("results/converged/diloco_trend")
 SIZES = {"llama_40k": 43_080, "llama_130k": 127_424}
 PLAIN = (18.129, 0.0953)  # a, alpha of the loss a N^-alpha of data parallelism
 LAWS = {1: (18.363, 0.0961), 2: (18.768, 0.0969), 4: (19.762, 0.0992), 8: (21.051, 0.1018)}  # by replicas
-FITTED = np.geomspace(35e6, 2.4e9, 2)
+FITTED = np.geomspace(35e6, 1e9, 2)  # of the 35 million to 2.4 billion parameters that the laws are fitted to
 TWO = {  # losses of data parallelism and of DiLoCo
     **{35e6: (3.51, 3.54), 1e8: (3.19, 3.21), 2e8: (2.97, 2.98)},
     **{3e8: (2.80, 2.81), 5e8: (2.67, 2.68), 1e9: (2.49, 2.49)},
@@ -56,7 +56,8 @@ def drawing(values: pd.DataFrame) -> Drawing:
 def main() -> None:
     """Draw the figure."""
     drawn = drawing(pd.read_csv(FOLDER / "values.csv"))
-    key = [("open: published losses of 2 replicas; dashed: published laws", Look(QUIET, "", "s", hollow=True))]
+    published = Look(QUIET, "", "s", hollow=True), Look(QUIET, "--", "")
+    key = [*zip(("published losses of 2 replicas", "published laws"), published, strict=True)]
     save(draw.figure("trend", "DiLoCo and data parallelism by size", drawn, key, {"width": 6.5, "height": 3.2}), FOLDER)
 
 

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
 from numpy.typing import NDArray
 
-from commeff.experiments.report.draw.figures import LOWER, SMALL, letters
+from commeff.experiments.report.draw.figures import LOWER, QUIET, SMALL, letters
 
 OUTWARD = np.array([-1, -1, 1, 1])  # by which all sides of a box grow
 Box = tuple[float, float, float, float]  # left, bottom, right, top
@@ -138,9 +138,9 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
             annotation_clip=False,
             arrowprops={
                 "arrowstyle": "-",
-                "color": label.colour,
-                "linewidth": 0.5,
-                "alpha": 0.6,
+                "color": QUIET,
+                "linestyle": ":",
+                "linewidth": 0.7,
                 "relpos": (0, 0.5),
                 "shrinkA": 1,
                 "shrinkB": 1,

@@ -112,7 +112,7 @@ def figure(
     for i, panel in enumerate(drawn.panels):
         final = panel is drawn.panels[-1]
         named = [line.label for line in panel.lines if line.label and (final or not alike)]
-        named += drawn.guides if final else []
+        named += [guide for guide in drawn.guides if guide and final]
         folds = {label: folded(label, NAMED) for label in named}
         right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
         left, below = size * (0.2 if i else 0.75), size * max(0.45, 0.22 + LOWER * places)
@@ -163,8 +163,10 @@ def _panel(
 
 
 def _end(line: MeanLine) -> tuple[float, float]:
+    """Where a line has its name: at its last point, or where a guide of its own goes on to."""
     points = line.points if len(line.points) else line.printed
-    return float(points[-1, 0]), float(points[-1, 1])
+    ends = [(float(each[-1, 0]), float(each[-1, 1])) for each in (points, *line.guides.values()) if len(each)]
+    return max(ends, key=lambda end: end[0])
 
 
 def draw_line(axes: Axes, line: MeanLine, drawn: Drawing, bottom: float, aside: float = 0.0) -> None:

@@ -3,9 +3,10 @@ from commeff.experiments.reproduce import claim, final, order
 title = "DiLoCo against data parallelism, by the size of the model and the number of replicas"
 paper = "Charles et al. 2025, communication-efficient language model training scales reliably: scaling laws for DiLoCo, arXiv 2503.09799"
 about = """The paper trains models of 35 million to 10 billion parameters on 20 tokens a parameter, and finds that DiLoCo's loss is the
-further above that of data parallelism the more replicas there are, and the nearer the larger the model. Here the same is asked of Llamas a
-thousand times smaller, which two cores train on as many tokens a parameter: whether the trend goes on downwards. All settings are the
-paper's but for sizes, text and batch; rates are tuned as it tunes them, inner and outer together, for every number of replicas M."""
+further above that of data parallelism the more replicas there are, and the nearer the larger the model. Here the same is asked of Llamas
+hundreds of times smaller than its smallest, which two cores train on as many tokens a parameter: whether the trend goes on downwards. All
+settings are the paper's but for sizes, text and batch; rates are tuned as it tunes them, inner and outer together, for every number of
+replicas M."""
 settings = {"H": "30 where not said", "tokens": "20 a parameter", "inner": "AdamW (0.9, 0.99), weight decay 1/T, gradients clipped to norm 1",
             "outer": "Nesterov momentum 0.9, the rate tuned", "schedule": "warm-up, cosine decay to 5 %"}
 left_open = {"models": "Llamas of 43,080 and 127,424 parameters; tokens are bytes, 256 of them, embeddings tied",

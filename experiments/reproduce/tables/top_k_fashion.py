@@ -58,7 +58,7 @@ def claims(r):
     yield claim(accuracy(r.ef21_sgd) < accuracy(r.ef21_sgdm), "EF21-SGDM is better than EF21-SGD", "Fatkhullin et al. 2023, arXiv 2305.15155, on "
                 "other data", of="us")
 
-names = {"psgd_of_two": "parallel SGD, two minibatches"}
+names = {"mem_sgd": "MEM-SGD", "psgd_of_two": "parallel SGD, two minibatches"}
 figure = {"x": "name", "y": accuracy}
 scales = {"smoke": {"task.batch": 2, "task.validation": 20, "task.probe": 32, "steps": 2, "evaluate_every": 1}}
 cost = {"smoke": "20 s", "full": "4 hours of one core: 35 runs and 35 that tune of 1.1 million images"}
