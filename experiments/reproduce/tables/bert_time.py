@@ -16,7 +16,7 @@ cluster = {"cluster": "clusters/v100_servers.yaml", "step_seconds": 0.689, "para
 base = {"task": "quadratic", "task.dtype": "float32", "workers": 8, "steps": 62500, "bucket_mb": 0}
 hours = final("modelled_hours")
 show = ["communication_ms", "exposed_ms", "step_seconds", hours]
-names = {"gossip": "gossip", "hidden": "parallel SGD, hidden", "beside": "gossip, hidden"}
+names = {"gossip": "gossip", "hidden": "parallel SGD, overlapped", "beside": "gossip, overlapped"}
 grid = [{"name": "psgd", "method": "psgd"}, {"name": "hidden", "method": "psgd", "bucket_mb": 25},
         {"name": "gossip", "method": "dsgd", "topology": "one_peer_exponential"},
         {"name": "beside", "method": "dsgd", "topology": "one_peer_exponential", "method.order": "awc"}]
@@ -30,7 +30,7 @@ numbers = [printed(name, hours, value, "the lecture's BERT table; slide 23", bec
 def claims(r):
     source = "59.02 against 30.4 hours, the lecture's BERT table; slide 23; 0.2 is ours"
     yield claim(within(hours(r.psgd) / hours(r.gossip), 1.94, 0.2), "parallel SGD takes 1.94 times as long, nothing overlaps", source, RATIO)
-    yield claim(within(hours(r.hidden) / hours(r.beside), 1.94, 0.2), "parallel SGD takes 1.94 times as long, both hide", source, RATIO, of="us")
+    yield claim(within(hours(r.hidden) / hours(r.beside), 1.94, 0.2), "parallel SGD takes 1.94 times as long, both overlap", source, RATIO, of="us")
 
 figure = {"x": "name", "y": hours, "y_title": "hours of BERT-Large"}
 scales = {"smoke": {"steps": 22}}

@@ -70,6 +70,6 @@ def claims(r):
                 "arXiv 2501.18512, table 5: 3.53 beside 3.54 with 2 replicas")
 
 names = {"often": "DiLoCo, H = 5", "diloco": "DiLoCo, H = 30", "rarely": "DiLoCo, H = 100", "streaming": "streaming DiLoCo, 4 bits"}
-figure = {"x": "workers", "y": loss, "log": "x", "panels": {"model": "{}"}}
+figure = {"x": "workers", "y": loss, "log": "x", "panels": {"model": "{}"}, "x_title": "replicas"}
 scales = {"smoke": {"steps": 60, "evaluate_every": 30, "task.probe": 256, "keep": {"workers": [1, 2]}}}
 cost = {"smoke": "20 s", "full": "2.5 hours of one core: 170 runs"}

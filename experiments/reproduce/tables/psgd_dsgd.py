@@ -41,7 +41,7 @@ def claims(r):
                     is behind parallel SGD, grows with a power of n (results/convex/transient).""")
 
 names = {"gossip": "one-peer gossip"}
-figure = {"x": "workers", "y": accuracy, "log": "x", "published": "published, ResNet-50 on ImageNet"}
+figure = {"x": "workers", "y": accuracy, "log": "x", "published": False}
 scales = {
     "smoke": {"task.variant": "subset", "task.model": "mlp", "task.norm": "none", "task.batch": 2, "task.probe": 64, "task.validation": 64,
               "steps": 2, "evaluate_every": 1, "keep": {"workers": 4}},
