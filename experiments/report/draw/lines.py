@@ -217,7 +217,8 @@ def power(panel: LinePanel, exponent: float) -> Points:
 
 
 def _limits(drawn: Drawing) -> tuple[tuple[float, float], tuple[float, float]]:
-    """What all panels show: all means and printed values, and of intervals as much again as means span."""
+    """What all panels show: all means and printed values, and of intervals as much again as means span, or as half of
+    the intervals do."""
     lines = [line for panel in drawn.panels for line in panel.lines]
     x, y = np.concatenate(
         [np.empty((0, 2)), *(part for line in lines for part in (line.points[:, :2], line.printed))]
@@ -235,7 +236,8 @@ def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> t
         return (0.1, 1.0)
     turn = math.log10 if log else float
     low, high = turn(min(means)), turn(max(means))
-    room = high - low
+    lengths = [turn(b) - turn(a) for a, b in zip(wide[::2], wide[1::2], strict=True) if not log or a > 0]
+    room = max(high - low, float(np.median(lengths or [0.0])))
     ends = [turn(each) for each in wide if not log or each > 0]
     low, high = max(min([low, *ends]), low - room), min(max([high, *ends]), high + room)
     space = pad * (high - low) or (0.1 if log else 0.1 * abs(high) or 1.0)
