@@ -101,6 +101,19 @@ def truth(**values: object) -> None:
             raise refusal(name, "be true or false", value)
 
 
+def instance(kind: type, /, **values: object) -> None:
+    """Refuse what is not of a class.
+
+    >>> instance(dict, exchange=[1])
+    Traceback (most recent call last):
+    TypeError: exchange must be a dict, got [1]: give one, such as dict()
+    """
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            a = "an" if kind.__name__[0] in "AEIO" else "a"
+            raise TypeError(f"{name} must be {a} {kind.__name__}, got {value!r}: give one, such as {kind.__name__}()")
+
+
 def one_of(choices: Iterable[str], /, **values: object) -> None:
     """Refuse a name that is not among the choices.
 
