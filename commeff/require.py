@@ -106,12 +106,11 @@ def instance(kind: type, /, **values: object) -> None:
 
     >>> instance(dict, exchange=[1])
     Traceback (most recent call last):
-    TypeError: exchange must be a dict, got [1]: give one, such as dict()
+    TypeError: exchange must be made by dict, got [1]
     """
     for name, value in values.items():
         if not isinstance(value, kind):
-            a = "an" if kind.__name__[0] in "AEIO" else "a"
-            raise TypeError(f"{name} must be {a} {kind.__name__}, got {value!r}: give one, such as {kind.__name__}()")
+            raise TypeError(f"{name} must be made by {kind.__name__}, got {value!r}")
 
 
 def one_of(choices: Iterable[str], /, **values: object) -> None:

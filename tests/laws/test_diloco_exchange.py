@@ -259,10 +259,10 @@ def test_on_a_gpu_the_anchor_is_on_the_host_between_rounds() -> None:
         (lambda: methods.diloco(SGD, "3"), "period must be a whole number of at least 1, got '3'"),
         (
             lambda: methods.diloco(SGD, exchange={"delay": 1}),
-            "exchange must be an Exchange, got {'delay': 1}: give one",
+            "exchange must be made by Exchange, got {'delay': 1}",
         ),
-        (lambda: methods.zero_one_adam(SGD, updates=Doubling()), "updates must be a Thinning, got Doubling"),
-        (lambda: methods.zero_one_adam(SGD, meetings=None), "meetings must be a Doubling, got None"),
+        (lambda: methods.zero_one_adam(SGD, updates=Doubling()), "updates must be made by Thinning, got Doubling"),
+        (lambda: methods.zero_one_adam(SGD, meetings=None), "meetings must be made by Doubling, got None"),
         (lambda: methods.streaming_diloco(SGD, fragments=["a", "b"]), "lists of module names, got"),
         (lambda: methods.streaming_diloco(SGD, fragments=[]), "at least 1, got 0"),
         (
