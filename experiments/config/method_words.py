@@ -44,8 +44,7 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
     faults: list[str] = []
     strategies: list[Strategy] = []
-    shown = [word for word in words if not word.startswith("bucket_mb=")]  # which most callers add
-    with refused(f"{label(shown)} with {workers} workers", faults):
+    with refused(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", faults):
         strategies.append(build.strategy(config))
     if faults:
         raise ConfigError(faults)
