@@ -101,6 +101,18 @@ def truth(**values: object) -> None:
             raise refusal(name, "be true or false", value)
 
 
+def instance(kind: type, /, **values: object) -> None:
+    """Refuse what is not of a class.
+
+    >>> instance(dict, exchange=[1])
+    Traceback (most recent call last):
+    TypeError: exchange must be made by dict, got [1]
+    """
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} must be made by {kind.__name__}, got {value!r}")
+
+
 def one_of(choices: Iterable[str], /, **values: object) -> None:
     """Refuse a name that is not among the choices.
 
@@ -134,12 +146,15 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     ['; did you mean optimizer.lr?', '; did you mean optimizer.lr?', '; did you mean steps?', '']
     >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
     ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
+    >>> keys = ["method.exchange.delay", "task.model", "zero"]
+    >>> [did_you_mean(name, keys) for name in ("method.exchange", "method.delay", "method.period")]
+    ['; did you mean method.exchange.delay?', '; did you mean method.exchange.delay?', '']
     """
     known = [*names]
     part, _, end = name.rpartition(".")
     ends = {n.rpartition(".")[2]: n for n in reversed(known)}
     family = {n.rpartition(".")[2]: n for n in known if n.rpartition(".")[0] == part}
-    near = [family[n] for n in nearest(end, family)]
+    near = [family[n] for n in nearest(end, family)] + [n for n in known if n.startswith(f"{name}.")]
     if part and part not in known:
         near += difflib.get_close_matches(name, known, n=1)
     near += [ends[n] for n in nearest(end, ends)]
@@ -155,7 +170,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
     """
     plain = {n.lower().replace("_", "").replace("-", ""): n for n in reversed([*names])}
     word = name.lower().replace("_", "").replace("-", "")
-    alike = difflib.get_close_matches(word, plain, n=1)
+    alike = difflib.get_close_matches(word, plain, n=1, cutoff=0.65)
     if not alike:
         alike = [n for n in plain if min(len(word), len(n)) > 2 and (word in n or n in word)]
         alike = sorted(alike, key=lambda n: (not n.startswith(word), abs(len(n) - len(word))))

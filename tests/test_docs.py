@@ -171,6 +171,11 @@ def test_a_command_prints_what_a_page_says(code: str):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_has_no_marks_of_a_merge(page: Path):
+    assert not re.findall(r"^(?:<{7}|={7}|>{7})(?: .*)?$", page.read_text(encoding="utf-8"), re.M)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_linked_exists(page: Path):
     made = re.compile(r"(api|catalogue)/\w+\.md")  # by `make docs`, which checks links to them
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8"))]

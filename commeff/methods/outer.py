@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from commeff import require
 from commeff.compressors import Int4, Int8
 from commeff.core.local import Local, OptimizerFactory
 from commeff.core.strategy import Keep, Strategy
@@ -195,6 +196,8 @@ def streaming_diloco(
 
 def _outer_steps(period: int, outer: OptimizerFactory, begin: int, exchange: Exchange, host: bool) -> Every | MixedIn:
     """a <- outer(a, (1/n) sum_j C(a - x_j)) once a period, from step `begin` on."""
+    require.count(period=period)
+    require.instance(Exchange, exchange=exchange)
     delay, bits, ahead = exchange.delay, exchange.bits, exchange.ahead
     if bits not in (None, 4, 8):
         raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")

@@ -178,6 +178,8 @@ class ZeroOneAdam(Transform):
         eps: float,
     ) -> None:
         check_adam(betas, eps)
+        require.instance(Thinning, updates=updates)
+        require.instance(Doubling, meetings=meetings)
         self._local, self.average, self.compressed = local, Average(), compressed
         self.updates, self.meetings, self.betas, self.eps = updates, meetings, betas, eps
 

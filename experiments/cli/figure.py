@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_figure
+from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
     from commeff.experiments.grid.command import Request
@@ -63,7 +64,7 @@ def figure(
     """Draw any metric against any setting, with one line per value of a key.
 
     * `commeff figure runs/demo --x step --y val_loss --per name`
-    * `commeff figure runs/demo --x "last(wire_bytes)" --y val_accuracy --per method --style lecture --out bytes.pdf`
+    * `commeff figure runs/demo --x "last(wire_bytes)" --y val_accuracy --per name --style paper --out bytes.pdf`
     * `commeff figure runs --x topology.gap --y consensus_distance --per compressor --slope -1`
     * `commeff figure runs --x workers --y "until(step, val_loss, 0.1)" --per method --slope -1`
     * `commeff figure experiments/grids/gallery/graphs.yaml --x workers --y topology.gap --per topology`
@@ -110,7 +111,13 @@ def figure(
             runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
         for key in dict.fromkeys(key for key, _ in wanted):
             values = [value for other, value in wanted if other == key]
+            found = dict.fromkeys(str(run.settings[key]) for run in runs if key in run.settings)
+            if not found:
+                near = did_you_mean(key, [name for run in runs for name in run.settings])
+                raise ValueError(f"--only must be of a setting of some run, got {key!r}{near}")
             runs = [run for run in runs if run.settings.get(key) in values]
+            if not runs:
+                raise ValueError(f"--only must keep some run, got {key}={', '.join(values)}; it is {', '.join(found)}")
         table = points(runs, across, up, per or [], {None: "xy" if slope else None, "none": ""}.get(log, log))
         if as_json:
             typer.echo(table.data.to_json(orient="records", indent=2))

@@ -44,7 +44,7 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
     faults: list[str] = []
     strategies: list[Strategy] = []
-    with refused(f"{label(words)} with {workers} workers", faults):
+    with refused(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", faults):
         strategies.append(build.strategy(config))
     if faults:
         raise ConfigError(faults)

@@ -20,7 +20,8 @@ from commeff.experiments.planning.drop_in import changed_lines
 from commeff.experiments.planning.evidence import Evidence, evidence, way_label
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
 from commeff.experiments.planning.question import SEARCHED, Question, method_words
-from commeff.planner import Model, Plan, WorkerMethod, search
+from commeff.planner import Model, Plan, Policy, WorkerMethod, search
+from commeff.planner.search.space import divisors
 
 TOKENS_PER_PARAMETER = 20  # of a run, unless told
 HEADS = ("step s", "exposed s", "memory GiB", "hours", "wins up to", "steps", "verdict", "lines")
@@ -139,7 +140,7 @@ def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
     Raises
     ------
     ValueError
-        If psgd has no policy there, or one GPU.
+        If psgd has no policy there, or one GPU; if a given method takes no number of workers there.
     """
     cluster, model, batch = question.cluster, question.model, question.global_batch
     if cluster.gpus < 2:
@@ -161,10 +162,21 @@ def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
             each = each.among(plan.policy.workers)
             silence = each.silence(model.parameters, each.batch * batch * model.sequence)
         except ValueError as error:
+            if each in given and (refusal := _refusal(question, each.way)):
+                raise ValueError(refusal) from None
             silence = " ".join(str(error).split())
         found.append(Gain(each, plan, psgd, hours, silence, _coding(question, each.way, plan)))
     found.sort(key=lambda gain: (gain.hours or (math.inf,))[-1])
     return [Gain(rows[0], psgd, psgd, hours, ""), *found]
+
+
+def _refusal(question: Question, way: WorkerMethod) -> str | None:
+    """Why the method takes no number of workers that the cluster has, if it takes none."""
+    from commeff.planner.worker_profile import WorkerProfile  # with torch
+
+    precision, gpus = question.policy.get("precision", Policy().precision), question.cluster.gpus
+    refusals = [WorkerProfile.of(way, question.model, precision, n).refusal for n in divisors(gpus) if n > 1]
+    return refusals[0] if all(refusals) else None
 
 
 def _coding(question: Question, way: WorkerMethod, plan: Plan | None) -> str:

@@ -12,7 +12,7 @@ import torch
 from commeff import Communicator, Layout, Local, Strategy, laws, methods, profile
 from commeff.core import Keep
 from commeff.laws import MethodCase
-from commeff.transforms import After, Average, Every, Exchange, MixedIn, OnHost, Outer
+from commeff.transforms import After, Average, Doubling, Every, Exchange, MixedIn, OnHost, Outer
 from commeff.transforms.on_host import HOST
 from tests.laws.paths import HEAVY, SGD, STEPS, D, N, drive, equal, mean, slope
 
@@ -256,6 +256,13 @@ def test_on_a_gpu_the_anchor_is_on_the_host_between_rounds() -> None:
             "ahead must be a whole number from 0 to 3, got -1",
         ),
         (lambda: methods.diloco(SGD, exchange=Exchange(bits=2)), "bits must be 8 or 4, or None, got 2"),
+        (lambda: methods.diloco(SGD, "3"), "period must be a whole number of at least 1, got '3'"),
+        (
+            lambda: methods.diloco(SGD, exchange={"delay": 1}),
+            "exchange must be made by Exchange, got {'delay': 1}",
+        ),
+        (lambda: methods.zero_one_adam(SGD, updates=Doubling()), "updates must be made by Thinning, got Doubling"),
+        (lambda: methods.zero_one_adam(SGD, meetings=None), "meetings must be made by Doubling, got None"),
         (lambda: methods.streaming_diloco(SGD, fragments=["a", "b"]), "lists of module names, got"),
         (lambda: methods.streaming_diloco(SGD, fragments=[]), "at least 1, got 0"),
         (
@@ -273,7 +280,7 @@ def test_on_a_gpu_the_anchor_is_on_the_host_between_rounds() -> None:
     ],
 )
 def test_mistakes_are_refused_in_one_line(build, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason) as refusal:
+    with pytest.raises((TypeError, ValueError), match=reason) as refusal:
         build()
     assert "\n" not in str(refusal.value)
     assert LAYERS.d == D

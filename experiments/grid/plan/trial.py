@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -56,11 +57,14 @@ def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
         config, timer = dict(cell.config), Timer(stop, end)
         config |= {"nproc": 1, "steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": 0, "log": []}
         config |= {"resume_from": None}  # whose steps are more
+        logging.disable(logging.WARNING)  # what is said of so few steps is not true of the cell
         with tempfile.TemporaryDirectory() as folder:
             try:
                 ended = run_one(config, Path(folder) / "trial", timer, stop)
             except (RunFailed, ValueError):
                 continue
+            finally:
+                logging.disable(logging.NOTSET)
         if ended["state"] == "killed" and not stop.requested:
             raise KeyboardInterrupt
         if len(timer.times) > 1:

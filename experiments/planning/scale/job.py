@@ -16,6 +16,8 @@ from commeff.cluster import Cluster, Link
 from commeff.cluster.hardware import quantity
 from commeff.experiments.config.method_words import check_words, label, split_methods
 from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.schema import GROUPS
+from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.bandwidth import GIGABIT, Pace, planned
 from commeff.experiments.planning.question import (
     is_method_word,
@@ -151,6 +153,9 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     layerwise : as of a `Job`.
     """
     job = any(setting.startswith(("parameters=", "step_seconds=")) for setting in settings)
+    for key in (setting.partition("=")[0] for setting in settings if job):
+        if "." not in key and key not in (*RUN, *GROUPS, "period", "degree"):
+            require.one_of(KEYS, key=key)
     shared = [word for word in settings if (word.partition("=")[0] in KEYS if job else not is_method_word(word))]
     groups = split_methods([word for word in settings if word not in shared]) or SHOWN
     ways = [WorkerMethod(read_method(group, plugins)) for group in groups]

@@ -188,8 +188,8 @@ def test_an_override_of_what_the_grid_sweeps_is_refused(tmp_path: Path) -> None:
         read_grid(written(tmp_path, BASE + PSGD), ["method=dsgd"])
 
 
-def test_what_a_grid_costs_is_said_before_any_cell_has_run(tmp_path: Path) -> None:
-    """By a few steps of each kind of cell, of which nothing stays."""
+def test_what_a_grid_costs_is_said_before_any_cell_has_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By a few steps of each kind of cell, of which nothing stays, not even that they are too few for a period."""
     text = "base: {task: quadratic, workers: 4, steps: 3000}\nseeds: [0, 1]\n"
     file = written(tmp_path, text + "grid: [{method: [psgd, local_sgd]}]\n")
     result = CliRunner().invoke(app, ["grid", str(file), "--store", str(tmp_path / "store"), "--dry-run", "--json"])
@@ -200,6 +200,7 @@ def test_what_a_grid_costs_is_said_before_any_cell_has_run(tmp_path: Path) -> No
     assert all(row["seconds"] > 0 for row in rows)
     assert rows[0]["seconds"] == rows[2]["seconds"]
     assert not (tmp_path / "store").exists()
+    assert not caplog.messages
 
 
 def test_a_run_that_goes_on_from_another_is_tried_too(tmp_path: Path) -> None:

@@ -145,6 +145,11 @@ def test_the_examples_of_the_help_are_read(example: str):
         (["parameters=3", *JOB[1:]], "layers must be at most the 3 parameters"),
         ([*JOB, "latency=fast"], "is not a number of seconds"),
         ([*JOB, "method=dilco"], "did you mean diloco"),
+        ([*JOB, "layrs=48"], "did you mean layers"),
+        (
+            [*JOB, "method=diloco", "method.exchange.delay=99"],
+            "commeff: diloco, delay 99 with 2 workers: delay must be",
+        ),
         ([*JOB, "cluster=a100_selene"], "cluster"),
         ([*JOB, "--csv", "nowhere/"], "--csv"),
         ([], "model must be named"),

@@ -138,6 +138,8 @@ def test_a_store_is_drawn_with_its_data_beside(tmp_path: Path) -> None:
         (["--y", "val_acuracy"], "--y must be of metrics, settings and constants of parts, got 'val_acuracy'; did you"),
         (["--y", "method"], "--y must be a number, got method"),
         (["--x", "method", "--only", "metod"], "--only must be KEY=VALUE"),
+        (["--only", "metod=psgd"], "--only must be of a setting of some run, got 'metod'; did you mean method?"),
+        (["--only", "method=sgd"], "--only must keep some run, got method=sgd; it is psgd, dsgd"),
         (["--out", "x.bmp"], "--out must end with"),
         (["--grid", "x"], "holds no grid 'x'"),
     ):
