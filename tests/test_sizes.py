@@ -15,31 +15,31 @@ LINES = {  # of Python, with docstrings
     "commeff/communicator": 2240,
     "commeff/core": 2460,
     "commeff/laws": 1116,
-    "commeff/methods": 2905,
+    "commeff/methods": 2908,
     "commeff/optimizers": 1210,
     "commeff/sharding": 4096,
     "commeff/planner": 3685,
     "commeff/profiling": 994,
     "commeff/replicas": 814,
     "commeff/training": 2176,
-    "commeff/transforms": 3999,
+    "commeff/transforms": 4001,
     "experiments/catalogue": 708,
-    "experiments/cli": 2625,
+    "experiments/cli": 2632,
     "experiments/config": 2960,
     "experiments/data": 546,
     "experiments/exercises": 1132,
-    "experiments/grid": 2820,
+    "experiments/grid": 2824,
     "experiments/measure": 782,
-    "experiments/planning": 3116,
+    "experiments/planning": 3133,
     "experiments/python": 743,
-    "experiments/report": 7026,
-    "experiments/reproduce": 5297,
+    "experiments/report": 7030,
+    "experiments/reproduce": 5298,
     "experiments/run": 2641,
     "experiments/sinks": 218,
     "experiments/tasks": 4559,
 }
 NOT_INSTALLED = {"experiments/studies"}
-SMALL = {"commeff": 515, "experiments": 209, "experiments/conf": 10}  # files that are in no room
+SMALL = {"commeff": 530, "experiments": 209, "experiments/conf": 10}  # files that are in no room
 
 
 def lines(files: list[Path]) -> int:
