@@ -77,6 +77,7 @@ def bandwidth(
             else:
                 csv.parent.mkdir(parents=True, exist_ok=True)
                 csv.write_text("\n".join(lines) + "\n", encoding="utf-8")
+                typer.echo(str(csv), err=True)
         if figure is not None:
             from commeff.experiments.planning import figures
 

@@ -78,6 +78,7 @@ def gain(
 
             csv.parent.mkdir(parents=True, exist_ok=True)
             pd.DataFrame([each.row() for each in rows]).to_csv(csv, index=False)
+            typer.echo(str(csv), err=True)
     if as_json:
         typer.echo(json.dumps({"conclusion": sentence, "rows": [each.row() for each in rows]}, indent=2))
         return
