@@ -21,7 +21,7 @@ tune = {"over": "optimizer.lr", "by": "val_accuracy", "seeds": [100]}
 accuracy = final("test_accuracy")
 show = [accuracy, "val_accuracy", "test_loss", "consensus_distance", "payload_bytes"]
 _equal = {"optimizer.lr": [0.02, 0.05, 0.1, 0.2, 0.4]}
-_unequal = {"task.partition": "dirichlet", "task.alpha": 0.1, "optimizer.lr": [0.005, 0.01, 0.02, 0.05, 0.1]}
+_unequal = {"task.partition": "dirichlet", "task.alpha": 0.1, "optimizer.lr": [0.01, 0.02, 0.05, 0.1, 0.2]}
 grid = [{"name": "psgd", "method": "psgd", **_equal}, {"name": "ring", "method": "dsgd", "topology": "ring", **_equal},
         {"name": "one_peer", "method": "dsgd", "topology": "one_peer_exponential", **_equal},
         {"name": "psgd_apart", "method": "psgd", **_unequal, **_equal}, {"name": "own", "method": "dsgd", "topology": "ring", **_unequal},
