@@ -76,7 +76,7 @@ lecture: install
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
 # Networks trained to the end: hours of one core each. Finished runs lie in runs.tar.xz beside each page; again after an interruption.
-CONVERGED := top_k_fashion diloco_trend
+CONVERGED := top_k_fashion diloco_trend gossip_fashion
 converged: install
 	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done

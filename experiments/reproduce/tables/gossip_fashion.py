@@ -25,7 +25,7 @@ _unequal = {"task.partition": "dirichlet", "task.alpha": 0.1, "optimizer.lr": [0
 grid = [{"name": "psgd", "method": "psgd", **_equal}, {"name": "ring", "method": "dsgd", "topology": "ring", **_equal},
         {"name": "one_peer", "method": "dsgd", "topology": "one_peer_exponential", **_equal},
         {"name": "psgd_apart", "method": "psgd", **_unequal, **_equal}, {"name": "own", "method": "dsgd", "topology": "ring", **_unequal},
-        {"name": "qg", "method": "qg_dsgdm", "topology": "ring", "optimizer.momentum": 0, **_unequal},
+        {"name": "qg", "method": "qg_dsgdm", "topology": "ring", "optimizer.momentum": 0, **_unequal, **_equal},
         {"name": "tracking", "method": "gradient_tracking", "topology": "ring", **_unequal}]
 
 def claims(r):
