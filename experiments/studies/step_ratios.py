@@ -60,6 +60,7 @@ def curve(case: CaseResult, metric: str) -> pd.Series:
 
 def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
     """One for each method of a table."""
+    assert results.table.tune is not None
     (metric,) = results.table.tune.by.metrics
     plain = {
         tuple(case.case.settings.get(key) for key in ALIKE): case
@@ -73,7 +74,7 @@ def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
         own, other = (curve(of, metric) for of in (case, plain[tuple(settings.get(key) for key in ALIKE)]))
         yield {
             "table": table,
-            "variant": ", ".join([name, *settings.get("model", "").split(), f"n = {settings['workers']}"]),
+            "variant": ", ".join([name, *str(settings.get("model", "")).split(), f"n = {settings['workers']}"]),
             "metric": metric,
             "parallel SGD": other.iloc[-1],
             "own": own.iloc[-1],
