@@ -226,7 +226,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
                 methods=methods,
                 limits=limits,
                 title=visit.title,
-                base=base,
+                label=f"times as fast as {base} to {metric} {level:g}",
             ),
             4.2,
             2.5,
@@ -243,7 +243,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
 
 
 def draw(
-    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, base: str
+    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, label: str
 ) -> None:
     """Methods below each other, measured filled and modelled as a ring, on one logarithmic scale for all panels."""
     axes.axvline(1.0, color=QUIET, linewidth=0.8)
@@ -255,7 +255,7 @@ def draw(
             axes.plot(row.measured_speed_up, place, "o", color=COLOURS[0], markersize=6)
             axes.plot(row.modelled_speed_up, place, "o", color=INK, markersize=9, fillstyle="none", markeredgewidth=0.9)
     axes.set_xscale("log", base=2)
-    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=f"times as fast as {base}")
+    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=label)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_yticks(range(len(methods)), methods)
     axes.set_title(title, color=INK)
