@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.escape import markdown_code, markdown_text
+from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, RULE, Figure, Look, Panel, write
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
@@ -213,6 +214,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
     base = baseline(visits[0])
     methods = [method for method in dict.fromkeys(table["method"]) if method != base]
     ((metric, level),) = visits[0].grid.target.items()
+    goal = f"{100 * level:g} %" if higher_is_better(metric) else f"{level:g}"
     others = table[table["method"] != base]
     ends = ["measured_speed_up", "modelled_speed_up", "least_speed_up", "most_speed_up"]
     ratios = others[ends].assign(base=1.0).fillna(1.0)
@@ -226,7 +228,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
                 methods=methods,
                 limits=limits,
                 title=visit.title,
-                label=f"times as fast as {base} to {metric} {level:g}",
+                label=f"times as fast as {base}, to {goal}",
             ),
             4.2,
             2.5,
