@@ -14,7 +14,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting llm cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -58,8 +58,8 @@ stragglers: install
 
 # The compressed methods on CIFAR-10, hours at reduced scale: pieces of at most two hours, each `make cifar10` the next.
 cifar10: install
-	for t in "cifar10_controls" "cifar10_top_k --scale reduced" "cifar10_precision"; do $(BIN)/commeff reproduce $$t -j 2 --minutes 40 \
-	  --store runs/reproduce/cifar10 --out results/cifar10/$${t%% *} $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
+	for t in cifar10_controls cifar10_precision; do $(BIN)/commeff reproduce $$t -j 2 --minutes 40 \
+	  --store runs/reproduce/cifar10 --out results/cifar10/$$t $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 	$(BIN)/commeff grid $(GRIDS)/top_k_probes.yaml $(DATA_DIR) --no-report
 	$(BIN)/commeff report runs/top_k_probes --out results/cifar10/top_k_probes
 
@@ -69,8 +69,8 @@ CONVEX := bias_floors choco compressors diana ef21_floor ef21_noise ef21_rate lo
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
-# The lecture's tables: two modelled, then four at reduced scale, two to three hours of one core together; again after an interruption.
-LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:reduced qsgd_bits:reduced psgd_dsgd:reduced
+# The lecture's tables: two modelled, then three at reduced scale, two hours of one core together; again after an interruption.
+LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:reduced qsgd_bits:reduced
 lecture: install
 	for t in $(LECTURE); do name=$${t%:*}; $(BIN)/commeff reproduce $$name --scale $${t#*:} --out results/lecture/$$name \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
@@ -81,6 +81,7 @@ converged: install
 	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 	$(BIN)/python -m commeff.experiments.studies.diloco_trend
+	$(if $(DATA),COMMEFF_DATA=$(DATA)) $(BIN)/python -m commeff.experiments.studies.step_ratios
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
 # commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.
@@ -98,15 +99,6 @@ gpu: $(if $(filter $(BIN)/commeff,$(COMMEFF)),install)
 splitting: install
 	$(BIN)/python -m commeff.experiments.studies.splitting
 	$(BIN)/python -m commeff.experiments.studies.splitting.four_axes $(DATA_FLAG)
-
-llm: install
-	$(BIN)/commeff grid $(GRIDS)/llm_rates.yaml $(DATA_DIR) --store runs/llm_rates --no-report
-	$(BIN)/commeff report runs/llm_rates --out results/llm/rates
-	$(BIN)/commeff grid $(GRIDS)/llm.yaml $(DATA_DIR) --store runs/llm --no-report
-	$(BIN)/commeff grid $(GRIDS)/llm_ranks.yaml $(DATA_DIR) --store runs/llm_ranks -j 1 --no-report
-	$(BIN)/commeff report runs/llm --out results/llm --metric val_loss
-	$(BIN)/commeff report runs/llm_ranks --out results/llm/ranks --metric val_loss
-	$(BIN)/python -m commeff.experiments.studies.periods
 	$(BIN)/python -m commeff.experiments.studies.splitting.on_ranks $(DATA_FLAG)
 
 cluster: install

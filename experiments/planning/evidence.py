@@ -25,7 +25,7 @@ class Evidence:
     range : the least and the most steps to the loss of psgd, in units of its own; None: nothing is known.
     kinds : of both ends: published, measured or assumed.
     why : where they come from.
-    measured : the variant of results/llm with these words.
+    measured : the variant of results/converged/steps.csv that measured it.
     parameters, tokens : the largest model, and the most tokens of a step, of the sources; None: any.
     batch : how many times psgd's batch it has; then the range is of tokens.
     baseline : whether it is psgd made cheaper, and no method of its own.
@@ -46,9 +46,9 @@ class Evidence:
         """With the steps that its law says of so many workers, where they are more than the most.
 
         >>> from commeff.experiments.planning.question import sized
-        >>> diloco = evidence(sized(1e8))[3]
-        >>> [(each.range, each.kinds[1]) for each in (diloco, diloco.among(2), diloco.among(8))]
-        [((1.0, 1.55), 'measured'), ((1.0, 1.55), 'measured'), ((1.0, 1.66), 'published')]
+        >>> diloco = evidence(sized(1e8))[2]
+        >>> [(each.range, each.kinds[1]) for each in (diloco, diloco.among(8), diloco.among(64))]
+        [((1.0, 2.72), 'measured'), ((1.0, 2.72), 'measured'), ((1.0, 2.75), 'published')]
         """
         steps = round(self.way.steps_of(workers), 2)
         if self.range is None or not callable(self.way.steps) or steps <= self.range[1]:
@@ -109,6 +109,6 @@ def way_label(way: WorkerMethod) -> str:
 
     >>> from commeff.experiments.planning.question import named
     >>> way_label(assumptions(named("gpt3-175b"))[-2].way)
-    'mem_sgd, top_k, ratio 0.01'
+    'mem_sgd, top_k, ratio 0.05'
     """
     return label(method_words(way))

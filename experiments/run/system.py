@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,8 +156,12 @@ def check_device(kind: str, nproc: int) -> None:
         )
 
 
+@cache
 def git_commit() -> str:
-    """The commit of our source tree, with "+" if files differ from it; "unknown" where we are installed."""
+    """The commit of our source tree, with "+" if files differ from it; "unknown" where we are installed.
+
+    It is that of the first call, since a command may write several of the tree's files.
+    """
     return revision(Path(__file__)) or "unknown"
 
 

@@ -39,7 +39,7 @@ def claims(r):
     yield claim(order(rho(at.exponential), rho(at.torus), rho(at.ring)), "the exponential graph averages faster than the torus, that than the ring", "arXiv 2110.13363, gaps of the order 1 / log n, 1 / n, 1 / n^2",
                 of="theory")
 
-figure = {"x": "workers", "y": 1 - rate, "only": ["ring", "torus", "star", "exponential"], "log": "xy", "guides": {"1/n^2": -2},
+figure = {"x": "workers", "y": 1 - rate, "only": ["ring", "torus", "star", "exponential"], "log": "xy", "guides": {"1/n^2": -2, "1/n": -1},
           "y_title": "spectral gap"}
 scales = {"smoke": {"keep": {"workers": [16, 24]}}}
 cost = {"smoke": "3 s", "full": "1 minute of one core"}

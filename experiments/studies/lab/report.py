@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.escape import markdown_code, markdown_text
+from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, RULE, Figure, Look, Panel, write
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Column, Item, Table, markdown
@@ -213,6 +214,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
     base = baseline(visits[0])
     methods = [method for method in dict.fromkeys(table["method"]) if method != base]
     ((metric, level),) = visits[0].grid.target.items()
+    goal = f"{100 * level:g} %" if higher_is_better(metric) else f"{level:g}"
     others = table[table["method"] != base]
     ends = ["measured_speed_up", "modelled_speed_up", "least_speed_up", "most_speed_up"]
     ratios = others[ends].assign(base=1.0).fillna(1.0)
@@ -226,7 +228,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
                 methods=methods,
                 limits=limits,
                 title=visit.title,
-                base=base,
+                label=f"times as fast as {base}, to {goal}",
             ),
             4.2,
             2.5,
@@ -243,7 +245,7 @@ def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:
 
 
 def draw(
-    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, base: str
+    axes: Axes, rows: pd.DataFrame, methods: Sequence[str], limits: tuple[float, float], title: str, label: str
 ) -> None:
     """Methods below each other, measured filled and modelled as a ring, on one logarithmic scale for all panels."""
     axes.axvline(1.0, color=QUIET, linewidth=0.8)
@@ -255,7 +257,7 @@ def draw(
             axes.plot(row.measured_speed_up, place, "o", color=COLOURS[0], markersize=6)
             axes.plot(row.modelled_speed_up, place, "o", color=INK, markersize=9, fillstyle="none", markeredgewidth=0.9)
     axes.set_xscale("log", base=2)
-    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=f"times as fast as {base}")
+    axes.set(xlim=limits, ylim=(len(methods) - 0.5, -0.5), xlabel=label)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_yticks(range(len(methods)), methods)
     axes.set_title(title, color=INK)

@@ -57,14 +57,14 @@ def search(
 @app.command()
 def study(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
-    curves: Annotated[
-        Path, typer.Option(help="Measured losses, a row for each evaluation of each run of each variant.")
-    ] = Path("results/llm/figures/convergence.csv"),
+    steps: Annotated[Path, typer.Option(help="Measured steps, a row for each variant.")] = Path(
+        "results/converged/steps.csv"
+    ),
 ) -> None:
     """Which worker-axis method is fastest to a token budget: study.csv, study.md, study.png. About five minutes."""
     from commeff.experiments.studies.planner.study import write
 
-    write(out, curves)
+    write(out, steps)
     typer.echo(f"wrote {out}/study.md and its figure")
 
 

@@ -54,7 +54,7 @@ def runs() -> pd.DataFrame:
          f"arithmetic: 1.4T tokens at {LLAMA_RATE} a second and GPU"),
         ("LLaMA 65B, days on 2,048 A100", LLAMA_DAYS, steps * llama.step_seconds / DAY, modelled),
         ("LLaMA 65B, million dollars", 5, hours * price / 1e6,
-         f"arithmetic: {hours:,} GPU-hours of {price:.2f} (recalled, on demand)"),
+         f"arithmetic: {hours:,} GPU-hours of {price:.2f} dollars, the price in gpus.yaml"),
         ("Llama 3, TFLOP/s of a GPU on 16,384 H100, over", 400, llama3.prediction.mfu * flops,
          f"{modelled}; 405B is assumed"),
         ("MegaScale 175B, % MFU on 12,288 GPUs", 55.2, 100 * megascale.prediction.mfu,

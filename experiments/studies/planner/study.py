@@ -31,7 +31,7 @@ BANDWIDTHS = (1, 10, 25, 100, 400)  # Gb/s of one NIC, one for each node
 NODE = "a100_selene"
 BATCH_TOKENS = 1 << 22  # of one step of all workers
 TOKENS_PER_PARAMETER = 20
-SCENARIOS = {"assumed": "steps by papers", "measured": "steps as measured on a very small model"}
+SCENARIOS = {"assumed": "steps by papers", "measured": "steps as measured on small networks"}
 PAGE = """# Which method is fastest to a token budget
 
 ![Fastest method](study.png)
@@ -65,10 +65,9 @@ has measured at these sizes and which depends neither on the model nor on the wo
 "by papers" is by the law of DiLoCo's losses, and assumed of the others; the file says how far either holds. Numbers in
 threes are those with 2, 4 and 8 workers, one set for each model on which they differ.
 
-"measured" is the last step over the step at which psgd's mean validation loss is what the variant ends with, in
-{measured_in}: 0.33 million parameters, two workers (dsgd: four), 1,000
-steps of a cosine schedule, three seeds, three tokens a parameter. It is far from the study's models, DiLoCo's outer
-momentum was 0.5 there and power_sgd's rank 4: the pessimist's row. Methods that no run measured are left out of it.
+"measured" is the number of the variant in {measured_in}, of small networks trained to the end: a Llama of 127,424
+parameters, and networks for Fashion-MNIST. They are far from the study's models: the pessimist's row. Methods that no
+run measured are left out of it.
 
 ## Hours to the budget, steps by papers: psgd, the fastest, and its policy
 
@@ -76,18 +75,10 @@ momentum was 0.5 there and power_sgd's rank 4: the pessimist's row. Methods that
 """
 
 
-def measured_steps(curves: Path) -> dict[str, float]:
-    """By how much earlier psgd has reached the loss that each variant ends with: last step / that step.
-
-    Between evaluations psgd's loss is taken to fall evenly; variants that end better than psgd count 1.
-    """
-    frame = pd.read_csv(curves)
-    means = frame.groupby(["variant", "step"]).val_loss.mean().unstack("variant").sort_index()
-    reference = means["psgd"].cummin()
-    last = float(means.index[-1])
-    ends = means.iloc[-1]
-    reached = np.interp(-ends, -reference.to_numpy(), means.index.to_numpy(dtype=float))
-    return {str(name): max(1.0, last / step) for name, step in zip(ends.index, reached, strict=True)}
+def measured_steps(page: Path) -> dict[str, float]:
+    """The column `steps` of results/converged/steps.csv by the variant."""
+    frame = pd.read_csv(page)
+    return dict(zip(frame.variant, frame.steps, strict=True))
 
 
 def cells(models: Mapping[str, str], gpus: Sequence[int], bandwidths: Sequence[float]) -> Iterator[dict[str, Any]]:
@@ -158,13 +149,13 @@ def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
     return drawn
 
 
-def write(out: Path, curves: Path) -> None:
+def write(out: Path, steps_page: Path) -> None:
     """study.csv with every method in every cell, study.md, and the heat map."""
     by_size = {size: assumptions(named(name)) for size, name in MODELS.items()}
     every = next(iter(by_size.values()))
     ways = [way_label(each.way) for each in every]
-    measured = measured_steps(curves)
-    steps = {i: measured[each.measured] for i, each in enumerate(every) if each.measured}
+    measured = measured_steps(steps_page)
+    steps = {0: 1.0, **{i: measured[each.measured] for i, each in enumerate(every) if each.measured}}
     frame = pd.DataFrame(cells(MODELS, GPUS, BANDWIDTHS))
     weighed = frame.assign(step_seconds=frame.seconds_by_papers)
     tables = {"assumed": hours(weighed, dict.fromkeys(range(len(ways)), 1.0)), "measured": hours(frame, steps)}
@@ -175,7 +166,7 @@ def write(out: Path, curves: Path) -> None:
         "batch": f"{BATCH_TOKENS:,}",
         "node": NODE,
         "findings": "\n".join(findings(tables, ways)),
-        "measured_in": curves,
+        "measured_in": steps_page,
     }
     cells_of = Table("study", "", [], data=labelled.drop(columns="way"))
     fastest = fastest_table(frame, tables["assumed"], ways)

@@ -33,7 +33,6 @@ from commeff.experiments.studies.planner.study import (
     TOKENS_PER_PARAMETER,
     best,
     hours,
-    measured_steps,
     panels,
 )
 from commeff.planner import Model, Policy, WorkerMethod, predict, search
@@ -317,14 +316,6 @@ def test_a_search_weighs_a_policy_with_the_steps_of_its_workers():
     free = search(question.model, question.cluster, question.global_batch, ways=[replace(few, steps=1.0)], top=1)[0]
     assert free.policy.workers > 2
     assert free.step_seconds < best.step_seconds
-
-
-def test_measured_steps_are_read_off_the_reference_curve(tmp_path):
-    losses = {"psgd": [4.0, 3.0, 2.0, 1.0], "slow": [5.0, 4.5, 4.0, 3.0], "better": [2.0, 1.0, 0.5, 0.2]}
-    rows = [(name, 10 * (i + 1), loss) for name, each in losses.items() for i, loss in enumerate(each)]
-    path = tmp_path / "curves.csv"
-    pd.DataFrame(rows, columns=["variant", "step", "val_loss"]).to_csv(path, index=False)
-    assert measured_steps(path) == {"psgd": 1.0, "slow": 2.0, "better": 1.0}
 
 
 def test_a_cell_of_the_study_is_the_search():
