@@ -21,7 +21,8 @@ show = [lowest, "gradient", "train_loss", "payload_bytes"]
 _swept = {"task.batch": [1, 8, 64], "optimizer.lr": [0.003, 0.006, 0.012, 0.025, 0.05]}
 _top_1 = {"compressor": "top_k", "compressor.k": 1, **_swept}
 grid = [{"name": "psgd", "method": "psgd", **_swept}, {"name": "ef14", "method": "mem_sgd", **_top_1},
-        {"name": "ef21", "method": "ef21", **_top_1},
+        {"name": "ef21", "method": "ef21", **_top_1, "task.batch": [8, 64]},
+        {"name": "ef21", "method": "ef21", **_top_1, "task.batch": 1, "optimizer.lr": [0.012, 0.025, 0.05, 0.1, 0.2]},
         {"name": "ef21_sgdm", "method": "ef21_sgdm", "method.eta": lambda c: c["optimizer.lr"], **_top_1}]
 
 def claims(r):
