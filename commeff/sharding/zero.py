@@ -36,7 +36,8 @@ class CopiedRow(Row):
         super().__init__(parameters, layout, axis, dtype)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
-        self._gradients = torch.zeros_like(self._row)
+        self._padded = self._row.new_zeros(1, axis.size * -(-layout.d // axis.size))
+        self._gradients = self._padded[:, : layout.d]
         self._version: int | None = None
         self._places = {
             field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
@@ -118,7 +119,7 @@ class CopiedRow(Row):
         return gradient
 
     def _reduced(self) -> Tensor:
-        return self._axis.reduce(self._gradients) / self._axis.size if self._axis.size > 1 else self._gradients
+        return self._axis.reduce(self._gradients).div_(self._axis.size) if self._axis.size > 1 else self._gradients
 
     def load(self, x: Tensor) -> None:
         for mine in (self.parameters, self._computed):
@@ -150,8 +151,12 @@ class SharedRow(CopiedRow):
 
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
-        padded = F.pad(self._gradients, (0, -self._layout.d % self._axis.size))
-        return (self._axis.scatter(padded, 1) / self._axis.size)[:, : stop - start]
+        summed = self._axis.post_scatter(self._padded.view(self._axis.size, -1))()
+        return summed.div_(self._axis.size)[:, : stop - start]
+
+    def whole(self, own: Tensor) -> Tensor:
+        missing = self._padded.shape[1] // self._axis.size - own.shape[1]
+        return self._axis.gather(F.pad(own, (0, missing)), 0).view(1, -1)[:, : self._layout.d]
 
     def load(self, x: Tensor) -> None:
         super().load(x)
