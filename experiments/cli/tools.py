@@ -109,7 +109,7 @@ def doctor(
         found = examination.run(nproc, device or ("cuda" if torch.cuda.device_count() else "cpu"))
         if found is None:
             return
-        measured = found.cluster(profile.stem if profile else "measured")
+        measured = found.cluster(profile.stem if profile else "the fit")
         if profile is not None and measured is not None:
             write(measured, profile, [f"Measured by `commeff doctor` on {len(found.places)} processes; SI units."])
     typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(found.lines(described or measured)))

@@ -54,7 +54,7 @@ SPLITS: dict[str, dict[str, Any]] = {  # how the processes of a worker share it
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Agreement:
     """How far processes are from the host.
 
     name : of the method, or of the split.
@@ -87,7 +87,7 @@ class Findings:
     gpu: GPU
     backend: str
     between: Between | None
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[Agreement]
 
     def cluster(self, name: str) -> Cluster | None:
         """The description of these processes, for `plan`; None of one."""
@@ -108,10 +108,10 @@ class Findings:
             for name, unit, values in (("latency", "us", delays), ("bandwidth", "GB/s", rates)):
                 spread = f"{min(values):.3g} to {max(values):.3g}, median {median(values):.3g} {unit}"
                 yield f"{name:<12}{spread}, of {len(links)} pairs over {self.backend}"
-            yield f"{'busbw, GB/s':<32}{'measured':>10}{cluster.name:>20}{'share':>8}"
+            yield f"{'busbw, GB/s':<24}{'measured':>10}{f'by {cluster.name}':>20}{'share':>8}"
             for timing, seconds in agreement(self.between, cluster):
                 share, words = seconds / timing.seconds, f"{timing.operation}, {timing.size >> 20} MiB"
-                yield f"{words:<32}{1e-9 * timing.busbw:>10.3g}{1e-9 * timing.busbw / share:>20.3g}{share:>8.2f}"
+                yield f"{words:<24}{1e-9 * timing.busbw:>10.3g}{1e-9 * timing.busbw / share:>20.3g}{share:>8.2f}"
         for name, splits in (("methods", False), ("splits", True)):
             verdicts = [v for v in self.verdicts if (v.name in SPLITS) == splits]
             yield f"{name:<12}{sum(v.holds for v in verdicts)} of {len(verdicts)} agree with float64 on the host"
@@ -144,27 +144,27 @@ def examine(effort: Effort, communicator: Communicator) -> Findings:
     device, alone = torch.device(communicator.context.device), communicator.transport.size == 1
     here = whereabouts() | {"device": "cpu"}
     if device.type == "cuda":
-        version = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+        version = ".".join(map(str, torch.cuda.nccl.version()))
         here["device"] = f"{torch.cuda.get_device_name(device)}, NCCL {version}"
     places: list[Mapping[str, Any]] = [here] if alone else share_json(here)
     between = None if alone else among(effort, communicator)
     mine = [asdict(verdict) for verdict in (*agreements(communicator), *split_agreements(communicator))]
-    by_rank = [[Verdict(**each) for each in rank] for rank in ([mine] if alone else share_json(mine))]
+    by_rank = [[Agreement(**each) for each in rank] for rank in ([mine] if alone else share_json(mine))]
     worst = [max(ranks, key=lambda v: (not v.holds, v.difference)) for ranks in zip(*by_rank, strict=True)]
     share = sum(place["host"] == here["host"] for place in places)
     gpu = processor(copied_bytes(effort.length, device), share, effort.width, device)
     return Findings(places, gpu, "" if alone else dist.get_backend_config(), between, worst)
 
 
-def tried(name: str, most: float, difference: Callable[[], float]) -> Verdict:
+def tried(name: str, most: float, difference: Callable[[], float]) -> Agreement:
     """A difference, or why there is none."""
     try:
-        return Verdict(name, difference(), most)
+        return Agreement(name, difference(), most)
     except Exception as error:
-        return Verdict(name, math.inf, most, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return Agreement(name, math.inf, most, f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
-def agreements(communicator: Communicator) -> Iterator[Verdict]:
+def agreements(communicator: Communicator) -> Iterator[Agreement]:
     """Ten steps of every method of the catalogue, one worker a process; four in one process alone."""
     n = communicator.n if communicator.n > 1 else laws.WORKERS
 
@@ -178,7 +178,7 @@ def agreements(communicator: Communicator) -> Iterator[Verdict]:
         yield from (tried(case.name, EXACT, partial(difference, case)) for case in laws.cases(getattr(methods, name)))
 
 
-def split_agreements(communicator: Communicator) -> Iterator[Verdict]:
+def split_agreements(communicator: Communicator) -> Iterator[Agreement]:
     """Ten losses of a worker on several processes, for each way of `SPLITS` that takes no more than there are."""
     for name, given in SPLITS.items():
         degrees = {axis: given.get(axis, 1) for axis in AXES[1:]}

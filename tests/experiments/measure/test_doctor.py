@@ -16,7 +16,7 @@ from commeff.cluster import Cluster
 from commeff.experiments.cli.tools import doctor as command
 from commeff.experiments.measure import doctor
 from commeff.experiments.measure.comm import Effort
-from commeff.experiments.measure.doctor import SPLITS, Findings, Verdict
+from commeff.experiments.measure.doctor import SPLITS, Agreement, Findings
 from tests.laws.late import late
 
 SMALL = Effort(sizes=(4, 2**12, 2**20), rounds=2, length=2**12, width=64)
@@ -74,7 +74,7 @@ def test_the_command_prints_one_text_and_writes_a_cluster(
     against = CliRunner().invoke(app, ["--cluster", str(profile)]).stdout.splitlines()
     (exchange,) = (line for line in against if line.startswith("exchange, 1 MiB"))
     assert float(exchange.split()[-1]) == pytest.approx(1, abs=0.3), "which the profile was made of"
-    bad = replace(found, verdicts=[*found.verdicts, Verdict("d2()", 0.5, 1e-10)])
+    bad = replace(found, verdicts=[*found.verdicts, Agreement("d2()", 0.5, 1e-10)])
     monkeypatch.setattr(doctor, "run", lambda nproc, kind: bad)
     broken = CliRunner().invoke(app, [])
     assert broken.exit_code == 1
