@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, laws, methods, require
@@ -198,7 +197,10 @@ def losses_apart(
     device = torch.device(communicator.context.device)
     mesh = Mesh(**degrees, device=device.type)
     tensor, pipeline, shard = (mesh.axis(name) for name in ("tensor", "pipeline", "shard"))
-    whole, vocabulary = _llama(), tensor if tensor.size > 1 else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        whole = Llama(VOCABULARY, layers=4, width=32, heads=4, kv_heads=2, inner=64).double()
+    vocabulary = tensor if tensor.size > 1 else None
     model = copy.deepcopy(whole).to(device, torch.float32 if precision else torch.float64)
     split(model, llama_plan(model), tensor, sequence=sequence)
     computation: Computation = OnePass(model, vocabulary)
@@ -211,27 +213,16 @@ def losses_apart(
     )
     plain, apart = SGD(whole.parameters()), 0.0
     for step in range(STEPS):
-        batches = [_batch(step, worker) for worker in range(degrees["worker"])]
+        shape, generator = (degrees["worker"], ROWS, CONTEXT + 1), torch.Generator().manual_seed(step)
+        batches = torch.randint(VOCABULARY, shape, generator=generator)
         own = shard.part(batches[mesh.coordinates["worker"]], 0).to(device)
         optimizer.zero_grad()
         loss = pipeline.size * observe(communicator, computation.backward(objective, (own,), 1.0)[None])
         optimizer.step()
         plain.zero_grad()
-        tokens = torch.cat(batches)
+        tokens = batches.flatten(0, 1)
         expected = F.cross_entropy(whole(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         expected.backward()
         plain.step()
         apart = max(apart, abs(float(loss) - float(expected.detach())))
     return apart
-
-
-def _llama() -> Llama:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        return Llama(VOCABULARY, layers=4, width=32, heads=4, kv_heads=2, inner=64).double()
-
-
-def _batch(step: int, worker: int) -> Tensor:
-    """(b, t + 1) tokens."""
-    generator = torch.Generator().manual_seed(1000 * step + worker)
-    return torch.randint(VOCABULARY, (ROWS, CONTEXT + 1), generator=generator)
