@@ -61,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,
+    "doctor": tools.doctor,
     "export": tools.export,
     "scale": scale.scale,
     "sys-info": look.system_information,
