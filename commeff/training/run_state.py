@@ -68,8 +68,8 @@ def read_state(
     _compare_models(saved, shapes)
     same, where = state["workers"] == run.communicator.n, run.replicas.where
     if same and method != run.method:
-        at = next((i for i, pair in enumerate(zip(run.method, method, strict=False)) if len({*pair}) > 1), 0)
-        mine, other = (_call_at(at, each) for each in (run.method, method))
+        place = next((i for i, pair in enumerate(zip(run.method, method, strict=False)) if len({*pair}) > 1), 0)
+        mine, other = (_call_at(place, each) for each in (run.method, method))
         raise OtherRun(f"must be of this run's method, in which there is {mine}, got one where it is {other}")
     values = {name: state[name] for name in EQUAL}
     values["began"] = values["began"] or run.measure_start()
