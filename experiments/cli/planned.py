@@ -59,7 +59,7 @@ def leave(option: str, words: list[str]) -> None:
     if words:
         raise ValueError(
             f"{' '.join(words)} must be left out with {option}, got both: {option} chooses {' '.join(words)} itself; "
-            f"leave them out, or leave {option} out"
+            "`commeff plan` without an option prices the policy that you give"
         )
 
 
