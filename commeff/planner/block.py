@@ -35,10 +35,11 @@ class Pass:
     ----------
     forward : forward pass without communication.
     backward : backward pass without communication and without what is recomputed.
-    weights : of `backward`: gradients of weights, which a zero-bubble schedule may do later.
+    weights : of `backward`: gradients of weights that hide nothing, which a zero-bubble schedule may do later.
     recomputed : what the backward pass computes again.
     tensor : exposed tensor-parallel communication, both ways and recomputed.
     tensor_forward : of `tensor`, in the forward pass.
+    hidden_forward, hidden_backward : tensor-parallel communication that the computing of a pass hides.
     """
 
     forward: Numbers
@@ -47,6 +48,8 @@ class Pass:
     recomputed: Numbers
     tensor: Numbers
     tensor_forward: Numbers
+    hidden_forward: Count = 0.0
+    hidden_backward: Count = 0.0
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """Those at some places."""
@@ -67,6 +70,26 @@ class Pass:
         """The whole backward pass."""
         return self.backward + self.recomputed + self.tensor - self.tensor_forward
 
+    @property
+    def total(self) -> Numbers:
+        """Both passes."""
+        return self.forward_total + self.backward_total
+
+    @property
+    def hidden(self) -> Numbers:
+        """Tensor-parallel communication that the computing of both passes hides."""
+        return np.asarray(self.hidden_forward + self.hidden_backward)
+
+    @property
+    def forward_room(self) -> Numbers:
+        """Computing of the forward pass that hides nothing yet."""
+        return self.forward - self.hidden_forward
+
+    @property
+    def backward_room(self) -> Numbers:
+        """Computing of the backward pass that hides nothing yet."""
+        return self.backward + self.recomputed - self.hidden_backward
+
 
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
@@ -81,16 +104,19 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     core, core_back = _attention(policies, setting)
     light, light_back = _light(policies, setting)
     between = tensor_seconds(policies, setting)
-    exposed = between - policies.hidden(0.0) * np.minimum(between, dense)
-    exposed_back = between - policies.hidden(constants.hidden_share) * np.minimum(between, dense_weights)
     kernels = TENSOR_KERNELS * (policies.tensor > 1) * constants.kernel_seconds
     issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
     issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
-    forward = busy(dense + core + light, issue)
+    forward, inputs = busy(dense + core + light, issue), busy(dense_input + core_back + light_back, issue_back)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
+    products, weights = forward - busy(core + light, issue), backward - inputs  # what these add to the pass
+    hidden = policies.hidden(0.0) * np.minimum(between, products)
+    hidden_back = policies.hidden(constants.hidden_share) * np.minimum(between, weights)
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
     again = np.select([full, selective], [forward, core], 0.0)
-    return Pass(forward, backward, dense_weights, again, (1 + full) * exposed + exposed_back, exposed)
+    exposed, exposed_back = between - hidden, between - hidden_back
+    there, back = (1 + full) * exposed + exposed_back, hidden_back + full * hidden
+    return Pass(forward, backward, weights - hidden_back, again, there, exposed, hidden, back)
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -25,20 +25,23 @@ DECISIVE = (  # what one micro-batch depends on
 @dataclass(frozen=True, eq=False)
 class StepParts:
     """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
-    overlap="full" hides, behind the layers of a piece: a stage waits for what it works on.
+    overlap="full" hides, behind the computing of a piece: a stage waits for what it works on.
 
     Attributes
     ----------
     layer : one layer.
     head : logits and loss.
     embedding : the lookup of tokens.
-    boundary : exposed seconds from a stage to the next.
+    boundary : seconds from a stage to the next, and back.
+    hidden_forward, hidden_backward : of `boundary` each way, behind a piece.
     """
 
     layer: Pass
     head: Pass
     embedding: Pass
     boundary: Numbers
+    hidden_forward: Numbers
+    hidden_backward: Numbers
 
     @classmethod
     def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
@@ -47,13 +50,24 @@ class StepParts:
         if len(few) < len(policies):
             return cls.of(few, setting)[where]
         layer, boundary = layer_pass(policies, setting), boundary_seconds(policies, setting)
-        piece = setting.model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
-        exposed = boundary - policies.hidden(0.0) * np.minimum(boundary, piece)
-        return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), exposed)
+        piece, share = setting.model.layers / (policies.pipeline * policies.chunks), policies.hidden(0.0)
+        hidden = [share * np.minimum(boundary, piece * room) for room in (layer.forward_room, layer.backward_room)]
+        layer = replace(layer, weights=np.maximum(layer.weights - hidden[1] / piece, 0.0))
+        return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), boundary, *hidden)
 
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
         """Those at some places."""
-        return StepParts(self.layer[where], self.head[where], self.embedding[where], self.boundary[where])
+        return StepParts(*(each[where] for each in vars(self).values()))
+
+    @property
+    def send(self) -> Numbers:
+        """Exposed seconds from a stage to the next."""
+        return self.boundary - self.hidden_forward
+
+    @property
+    def send_back(self) -> Numbers:
+        """Exposed seconds from a stage to the one before."""
+        return self.boundary - self.hidden_backward
 
 
 class StageSeconds(NamedTuple):
@@ -177,28 +191,27 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
     model : the transformer to be trained.
     pieces : seconds of one micro-batch through each piece.
     """
-    layers, p = model.layers / policies.pipeline, policies.pipeline
+    layers, p, v = model.layers / policies.pipeline, policies.pipeline, policies.chunks
     layer, head, embedding = pieces.layer, pieces.head, pieces.embedding
-    at_end = head.forward_total + head.backward_total >= embedding.forward_total + embedding.backward_total
-    send = np.where(p > 1, policies.chunks * pieces.boundary, 0.0)
+    at_end = head.total >= embedding.total
+    send, send_back = v * pieces.send, v * pieces.send_back
 
     def on_stage(of: str) -> Numbers:
         ends = [getattr(piece, of) for piece in (head, embedding)]
         return layers * getattr(layer, of) + np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
 
-    parts = {of: on_stage(of) for of in ("forward_total", "backward_total", "weights", "tensor", "recomputed")}
     slowest = {
-        "forward": parts["forward_total"] + send,
-        "backward": parts["backward_total"] + send,
-        "weights": parts["weights"],
+        "forward": on_stage("forward_total") + send,
+        "backward": on_stage("backward_total") + send_back,
+        "weights": on_stage("weights"),
         "compute": on_stage("forward") + on_stage("backward"),
-        "recompute": parts["recomputed"],
-        "tensor": parts["tensor"],
-        "pipeline": 2 * send,
+        "recompute": on_stage("recomputed"),
+        "tensor": on_stage("tensor"),
+        "pipeline": send + send_back,
     }
     total = StageSeconds(
         p * (layers * layer.forward_total + send) + head.forward_total + embedding.forward_total,
-        p * (layers * layer.backward_total + send) + head.backward_total + embedding.backward_total,
+        p * (layers * layer.backward_total + send_back) + head.backward_total + embedding.backward_total,
         model.layers * layer.weights + head.weights + embedding.weights,
     )
     return slowest, total
@@ -209,9 +222,10 @@ def finish(
 ) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
-    Gradients of a worker's ranks, and of workers where the method can send them in blocks, hide behind the last
-    micro-batch's backward pass of a stage. What a method sends before it has the gradient, or waits for steps later,
-    hides behind all computation that hides nothing else, and behind what is left of that, weights that ZeRO-3 gathers.
+    No second hides two messages, so nothing faster makes a step slower. Gradients of a worker's ranks, and of workers
+    where the method can send them in blocks, hide behind the last micro-batch's backward pass of a stage. What a method
+    sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside sending,
+    and behind what is left of that, weights that ZeRO-3 gathers.
 
     Parameters
     ----------
@@ -221,7 +235,7 @@ def finish(
     stages : what stands on each stage.
     seconds : of the pipeline by part.
     """
-    layers = setting.model.layers / policies.pipeline
+    layers, layer = setting.model.layers / policies.pipeline, pieces.layer
     each = stages.parameters(policies, setting.model)
     parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
     fullest_layers, fullest_embeddings = (
@@ -237,17 +251,18 @@ def finish(
         between = worker_traffic(policies, setting, fullest_layers, fullest_embeddings, weights)
     remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
-    hidden = policies.hidden(setting.constants.hidden_share)
-    behind = np.minimum(once, layers * pieces.layer.backward_total)
-    left = once - hidden * behind
-    share = np.divide(sharing.gradients, once, out=np.ones_like(left), where=once > 0)
-    room = np.maximum(seconds["compute"] - behind, 0.0)
-    waiting, gone = between.hidden(room, np.broadcast_to(hidden, room.shape))
-    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room - gone)
+    share = np.broadcast_to(policies.hidden(setting.constants.hidden_share), once.shape)
+    last_backward = layers * layer.backward_room - policies.chunks * pieces.hidden_backward
+    behind = share * np.minimum(once, last_backward)
+    own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
+    sending = layers * (layer.tensor + layer.hidden) + 2 * policies.chunks * pieces.boundary
+    room = np.maximum(sum(seconds.values()) - policies.micro_batches(setting) * sending - behind, 0.0)
+    waiting, room = between.hide(room, share)
+    gathers = sharing.gathers - share * np.minimum(sharing.gathers, room)
     seconds = {
         **seconds,
-        "data": share * left + gathers + tied_seconds(policies, setting),
-        "workers": (1 - share) * left + waiting + between.exposed,
+        "data": own * (once - behind) + gathers + tied_seconds(policies, setting),
+        "workers": (1 - own) * (once - behind) + waiting + between.exposed,
         "optimizer": optimizer_seconds(policies, setting, parameters, between.remembering),
     }
     return StepEstimate(seconds, memory(policies, setting, stages, remembered))

@@ -102,17 +102,16 @@ def timeline(
 
 def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
     layers = policy.layers_of(setting.model)
-    send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
 
-    def seconds(of: str, extra: float) -> list[float]:
-        each = [count * float(getattr(pieces.layer, of)[0]) + extra for count in layers]
+    def seconds(of: str, send: Numbers) -> list[float]:
+        each = [float((count * getattr(pieces.layer, of) + send)[0]) for count in layers]
         each[0] += float(getattr(pieces.embedding, of)[0])
         each[-1] += float(getattr(pieces.head, of)[0])
         return each
 
     m = int(Policies.of([policy]).micro_batches(setting)[0])
-    forward, backward, late = seconds("forward_total", send), seconds("backward_total", send), seconds("weights", 0.0)
-    return play(policy.schedule, m, forward, backward, late, policy.chunks)
+    forward, backward = seconds("forward_total", pieces.send), seconds("backward_total", pieces.send_back)
+    return play(policy.schedule, m, forward, backward, seconds("weights", 0.0 * pieces.send), policy.chunks)
 
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
@@ -133,7 +132,7 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "compute": part("forward", "backward"),
         "recompute": part("recomputed"),
         "tensor": part("tensor"),
-        "pipeline": m * 2 * policy.chunks * pieces.boundary * (p > 1),
+        "pipeline": m * policy.chunks * (pieces.send + pieces.send_back),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
     stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)

@@ -65,14 +65,18 @@ class WorkerTraffic:
     remembering: Numbers
     memory: Numbers
 
-    def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
-        """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
-        left, gone = np.zeros_like(self.exposed), np.zeros_like(self.exposed)
+    def hide(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
+        """Seconds of `waiting` left of each step, and of the room, where a step has so much and hides that share: a
+        message of every step in at most all of it, however many steps it may take.
+        """
+        left, free = np.zeros_like(self.exposed), room.copy()
         for each in self.waiting:
-            behind = share[each.members] * np.minimum(each.seconds, each.windows * room[each.members])
-            gone[each.members] += each.often * behind
-            left[each.members] += each.often * (each.seconds - behind)
-        return left, gone
+            own, seconds = each.members, each.often * each.seconds
+            most = np.minimum(min(each.often * each.windows, 1.0) * room[own], free[own])
+            behind = share[own] * np.minimum(seconds, most)
+            free[own] -= behind
+            left[own] += seconds - behind
+        return left, free
 
     @classmethod
     def none(cls, like: Numbers) -> WorkerTraffic:
