@@ -84,7 +84,7 @@ def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
     def seconds(gigabits: float) -> float:
         cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
         good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
-        priced = estimate(question.model, policies, cluster, question.global_batch)
+        priced = estimate(question.model, policies, cluster, question.global_batch, question.constants)
         good &= priced.memory_bytes <= cluster.gpu.memory_bytes
         return float(np.where(good, priced.step_seconds * steps, inf).min())
 

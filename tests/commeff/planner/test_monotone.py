@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster, names
+from commeff.experiments.planning.explain import faster
 from commeff.planner import MEASURED, Constants, Model, Policies, StepEstimate, estimate, predict, search
 from commeff.planner.policies import OVERLAPS
 from commeff.planner.search import Space
@@ -83,19 +83,6 @@ def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
         for name in ("intra", "inter")
     }
     return replace(cluster, gpu=gpu, **links)
-
-
-def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
-    """One thing better at a time."""
-    gpu = cluster.gpu
-    peaks = {name: factor * peak for name, peak in gpu.peak_flops.items()}
-    yield "peak_flops", replace(cluster, gpu=replace(gpu, peak_flops=peaks))
-    for name in ("memory_bytes", "memory_bandwidth"):
-        yield name, replace(cluster, gpu=replace(gpu, **{name: factor * getattr(gpu, name)}))
-    for name in ("intra", "inter"):
-        link = getattr(cluster, name)
-        yield f"{name} bandwidth", replace(cluster, **{name: replace(link, bandwidth=factor * link.bandwidth)})
-        yield f"{name} latency", replace(cluster, **{name: replace(link, latency=link.latency / factor)})
 
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
