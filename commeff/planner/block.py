@@ -76,16 +76,6 @@ class Pass:
         return self.forward_total + self.backward_total
 
     @property
-    def hidden(self) -> Numbers:
-        """Tensor-parallel communication that the computing of both passes hides."""
-        return np.asarray(self.hidden_forward + self.hidden_backward)
-
-    @property
-    def forward_room(self) -> Numbers:
-        """Computing of the forward pass that hides nothing yet."""
-        return self.forward - self.hidden_forward
-
-    @property
     def backward_room(self) -> Numbers:
         """Computing of the backward pass that hides nothing yet."""
         return self.backward + self.recomputed - self.hidden_backward

@@ -51,7 +51,8 @@ class StepParts:
             return cls.of(few, setting)[where]
         layer, boundary = layer_pass(policies, setting), boundary_seconds(policies, setting)
         piece, share = setting.model.layers / (policies.pipeline * policies.chunks), policies.hidden(0.0)
-        hidden = [share * np.minimum(boundary, piece * room) for room in (layer.forward_room, layer.backward_room)]
+        rooms = layer.forward - layer.hidden_forward, layer.backward_room
+        hidden = [share * np.minimum(boundary, piece * room) for room in rooms]
         layer = replace(layer, weights=np.maximum(layer.weights - hidden[1] / piece, 0.0))
         return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), boundary, *hidden)
 
@@ -255,7 +256,8 @@ def finish(
     last_backward = layers * layer.backward_room - policies.chunks * pieces.hidden_backward
     behind = share * np.minimum(once, last_backward)
     own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
-    sending = layers * (layer.tensor + layer.hidden) + 2 * policies.chunks * pieces.boundary
+    sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
+    sending = sending + 2 * policies.chunks * pieces.boundary
     room = np.maximum(sum(seconds.values()) - policies.micro_batches(setting) * sending - behind, 0.0)
     waiting, room = between.hide(room, share)
     gathers = sharing.gathers - share * np.minimum(sharing.gathers, room)

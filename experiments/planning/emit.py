@@ -1,7 +1,7 @@
 """A policy as the flags of a framework that trains it. What a framework has no flags for is refused, so that what runs
 is what was priced.
 
-Megatron-LM's are those of its core 0.12 and later, torchtitan's those of its configuration of 2025.
+Megatron-LM's are those of its core 0.14 and 0.15, torchtitan's those of 0.2.2, read in their sources.
 """
 
 from __future__ import annotations
@@ -29,9 +29,18 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
-    split = {"sequence_parallel": (True,)} if policy.tensor > 1 else {}  # it always does
-    shared = {"recompute": ("none", "full"), "zero": (0, 2, 3)}
-    _allow("torchtitan", policy, schedule=PIPELINES, precision=WIDTHS, **shared, **split)
+    alone = policy.tensor == policy.pipeline == 1 or policy.data == 1  # else it has no DDP
+    _allow(
+        "torchtitan",
+        policy,
+        schedule=PIPELINES,
+        precision=WIDTHS,
+        recompute=("none", "full"),
+        zero=(0, 2, 3) if alone else (2, 3),
+        sequence_parallel=(True,) if policy.tensor > 1 else (False, True),  # always over tensor ranks
+        partition_checkpoints=(False,),
+        offload_checkpoints=(False,),
+    )
     shard = policy.data // policy.workers if policy.zero else 1
     pipelined = policy.pipeline > 1
     flags: dict[str, Any] = {
@@ -65,7 +74,8 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
-    _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=("bf16", "fp16", "fp32", "fp8"))
+    precisions = ("bf16", "fp16", "fp32", "fp8")
+    _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, offload_checkpoints=(False,))
     flags: dict[str, Any] = {
         **_shape(question.model),
         "tensor-model-parallel-size": policy.tensor,

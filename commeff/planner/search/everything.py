@@ -111,9 +111,9 @@ def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASU
     for row, steps in zip(rows, space.steps(rows), strict=True):
         policy = space.policy(row)
         pieces = chain(space.model, policy, space.cluster, space.global_batch, constants)
-        cut = recut(policy, solve(pieces))
-        if cut.stages is not None:
-            policies.append((cut, float(steps)))
+        cuts = solve(pieces)
+        if cuts is not None and len(set(cuts)) > 1:
+            policies.append((replace(policy, stages=cuts), float(steps)))
     return policies
 
 
@@ -164,14 +164,3 @@ def chain(
     held = memory(one, setting, stages, worker_memory(one, setting, stages))
     fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
     return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
-
-
-def recut(policy: Policy, cuts: Cuts) -> Policy:
-    """The policy with these layers on its stages.
-
-    Parameters
-    ----------
-    policy : the policy to be changed.
-    cuts : layers of each stage; None: left as they are.
-    """
-    return policy if cuts is None or len(set(cuts)) == 1 else replace(policy, stages=cuts)

@@ -11,7 +11,7 @@ from tests.experiments.planning.test_plan import plan
 
 LLAMA = ["model=llama3-8b", "gpus=64", "global_batch=128"]
 POLICIES = [
-    ["tensor=8", "pipeline=4", "sequence_parallel=true"],
+    ["tensor=8", "pipeline=4", "sequence_parallel=true", "zero=2"],
     ["zero=3", "recompute=full", "workers=8"],
     ["tensor=2", "pipeline=4", "schedule=interleaved", "chunks=2", "zero=2", "sequence_parallel=true", "micro_batch=2"],
 ]
@@ -51,8 +51,10 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
 @pytest.mark.parametrize(
     ("framework", "words", "said"),
     [
-        ("torchtitan", ["tensor=2"], "sequence_parallel of torchtitan must be"),
+        ("torchtitan", ["tensor=2", "zero=2"], "sequence_parallel of torchtitan must be"),
         ("torchtitan", ["zero=1"], "zero of torchtitan must be 0 or 2 or 3"),
+        ("torchtitan", ["pipeline=4"], "zero of torchtitan must be 2 or 3"),
+        ("megatron", ["recompute=full", "offload_checkpoints=true"], "offload_checkpoints of megatron must be False"),
         ("torchtitan", ["method=diloco"], "method must be psgd with torchtitan"),
         ("megatron", ["pipeline=4", "schedule=gpipe"], "schedule of megatron must be"),
         ("megatron", ["pipeline=4", "stages=9,9,9,5"], "stages must be left out with megatron"),
