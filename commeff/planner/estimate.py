@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,57 +22,8 @@ DECISIVE = (  # what one micro-batch depends on
 )
 
 
-@dataclass(frozen=True, eq=False)
-class StepParts:
-    """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
-    overlap="full" hides, behind the computing of a piece: a stage waits for what it works on.
-
-    Attributes
-    ----------
-    layer : one layer.
-    head : logits and loss.
-    embedding : the lookup of tokens.
-    boundary : seconds from a stage to the next, and back.
-    hidden_forward, hidden_backward : of `boundary` each way, behind a piece.
-    """
-
-    layer: Pass
-    head: Pass
-    embedding: Pass
-    boundary: Numbers
-    hidden_forward: Numbers
-    hidden_backward: Numbers
-
-    @classmethod
-    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
-        """Price the pieces of a model on a cluster."""
-        few, where = policies.apart(DECISIVE)
-        if len(few) < len(policies):
-            return cls.of(few, setting)[where]
-        layer, boundary = layer_pass(policies, setting), boundary_seconds(policies, setting)
-        piece, share = setting.model.layers / (policies.pipeline * policies.chunks), policies.hidden(0.0)
-        rooms = layer.forward - layer.hidden_forward, layer.backward_room
-        hidden = [share * np.minimum(boundary, piece * room) for room in rooms]
-        layer = replace(layer, weights=np.maximum(layer.weights - hidden[1] / piece, 0.0))
-        return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), boundary, *hidden)
-
-    def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
-        """Those at some places."""
-        return StepParts(*(each[where] for each in vars(self).values()))
-
-    @property
-    def send(self) -> Numbers:
-        """Exposed seconds from a stage to the next."""
-        return self.boundary - self.hidden_forward
-
-    @property
-    def send_back(self) -> Numbers:
-        """Exposed seconds from a stage to the one before."""
-        return self.boundary - self.hidden_backward
-
-
 class StageSeconds(NamedTuple):
-    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up.
+    """Seconds of one micro-batch on a piece, on a stage, all chunks together, or on all stages, added up.
 
     Attributes
     ----------
@@ -84,6 +35,53 @@ class StageSeconds(NamedTuple):
     forward: Numbers
     backward: Numbers
     weights: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StepParts:
+    """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
+    overlap="full" hides, behind the computing of a piece: a stage waits for what it works on.
+
+    Attributes
+    ----------
+    layer : one layer.
+    head : logits and loss.
+    embedding : the lookup of tokens.
+    boundary : seconds from a stage to the next, and back.
+    hides : share of `boundary` that computing can hide.
+    """
+
+    layer: Pass
+    head: Pass
+    embedding: Pass
+    boundary: Numbers
+    hides: Numbers
+
+    @classmethod
+    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
+        """Price the pieces of a model on a cluster."""
+        few, where = policies.apart(DECISIVE)
+        if len(few) < len(policies):
+            return cls.of(few, setting)[where]
+        layer, head, embedding = (each(policies, setting) for each in (layer_pass, head_pass, embedding_pass))
+        return cls(layer, head, embedding, boundary_seconds(policies, setting), policies.hidden(0.0))
+
+    def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
+        """Those at some places."""
+        return StepParts(*(each[where] for each in vars(self).values()))
+
+    def hidden(self, layers: Count) -> tuple[Numbers, Numbers]:
+        """Of `boundary` on the way forward and back, behind a piece of so many layers."""
+        rooms = self.layer.forward - self.layer.hidden_forward, self.layer.backward_room
+        ahead, back = (self.hides * np.minimum(self.boundary, layers * room) for room in rooms)
+        return ahead, back
+
+    def piece(self, layers: Count) -> StageSeconds:
+        """Of a piece of so many layers, and of sending; a zero-bubble schedule moves what hides nothing."""
+        ahead, back = self.hidden(layers)
+        forward = layers * self.layer.forward_total + self.boundary - ahead
+        backward = layers * self.layer.backward_total + self.boundary - back
+        return StageSeconds(forward, backward, np.maximum(layers * self.layer.weights - back, 0.0))
 
 
 def bubble_seconds(
@@ -192,28 +190,27 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
     model : the transformer to be trained.
     pieces : seconds of one micro-batch through each piece.
     """
-    layers, p, v = model.layers / policies.pipeline, policies.pipeline, policies.chunks
-    layer, head, embedding = pieces.layer, pieces.head, pieces.embedding
-    at_end = head.total >= embedding.total
-    send, send_back = v * pieces.send, v * pieces.send_back
+    p, v = policies.pipeline, policies.chunks
+    layers, layer, head, embedding = model.layers / p, pieces.layer, pieces.head, pieces.embedding
+    piece, at_end = pieces.piece(layers / v), head.total >= embedding.total
 
-    def on_stage(of: str) -> Numbers:
-        ends = [getattr(piece, of) for piece in (head, embedding)]
-        return layers * getattr(layer, of) + np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
+    def at_ends(of: str) -> Numbers:
+        ends = [getattr(end, of) for end in (head, embedding)]
+        return np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
 
     slowest = {
-        "forward": on_stage("forward_total") + send,
-        "backward": on_stage("backward_total") + send_back,
-        "weights": on_stage("weights"),
-        "compute": on_stage("forward") + on_stage("backward"),
-        "recompute": on_stage("recomputed"),
-        "tensor": on_stage("tensor"),
-        "pipeline": send + send_back,
+        "forward": v * piece.forward + at_ends("forward_total"),
+        "backward": v * piece.backward + at_ends("backward_total"),
+        "weights": v * piece.weights + at_ends("weights"),
+        "compute": layers * (layer.forward + layer.backward) + at_ends("forward") + at_ends("backward"),
+        "recompute": layers * layer.recomputed + at_ends("recomputed"),
+        "tensor": layers * layer.tensor + at_ends("tensor"),
+        "pipeline": v * (2 * pieces.boundary - sum(pieces.hidden(layers / v))),
     }
     total = StageSeconds(
-        p * (layers * layer.forward_total + send) + head.forward_total + embedding.forward_total,
-        p * (layers * layer.backward_total + send_back) + head.backward_total + embedding.backward_total,
-        model.layers * layer.weights + head.weights + embedding.weights,
+        p * v * piece.forward + head.forward_total + embedding.forward_total,
+        p * v * piece.backward + head.backward_total + embedding.backward_total,
+        p * v * piece.weights + head.weights + embedding.weights,
     )
     return slowest, total
 
@@ -253,11 +250,12 @@ def finish(
     remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
     share = np.broadcast_to(policies.hidden(setting.constants.hidden_share), once.shape)
-    last_backward = layers * layer.backward_room - policies.chunks * pieces.hidden_backward
+    v = policies.chunks
+    last_backward = layers * layer.backward_room - v * pieces.hidden(layers / v)[1]
     behind = share * np.minimum(once, last_backward)
     own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
     sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
-    sending = sending + 2 * policies.chunks * pieces.boundary
+    sending = sending + 2 * v * pieces.boundary
     room = np.maximum(sum(seconds.values()) - policies.micro_batches(setting) * sending - behind, 0.0)
     waiting, room = between.hide(room, share)
     gathers = sharing.gathers - share * np.minimum(sharing.gathers, room)

@@ -101,17 +101,17 @@ def timeline(
 
 
 def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
-    layers = policy.layers_of(setting.model)
+    each = [pieces.piece(layers) for layers in policy.layers_of(setting.model)]
 
-    def seconds(of: str, send: Numbers) -> list[float]:
-        each = [float((count * getattr(pieces.layer, of) + send)[0]) for count in layers]
-        each[0] += float(getattr(pieces.embedding, of)[0])
-        each[-1] += float(getattr(pieces.head, of)[0])
-        return each
+    def seconds(of: str, at_ends: str) -> list[float]:
+        found = [float(getattr(piece, of)[0]) for piece in each]
+        found[0] += float(getattr(pieces.embedding, at_ends)[0])
+        found[-1] += float(getattr(pieces.head, at_ends)[0])
+        return found
 
     m = int(Policies.of([policy]).micro_batches(setting)[0])
-    forward, backward = seconds("forward_total", pieces.send), seconds("backward_total", pieces.send_back)
-    return play(policy.schedule, m, forward, backward, seconds("weights", 0.0 * pieces.send), policy.chunks)
+    forward, backward = seconds("forward", "forward_total"), seconds("backward", "backward_total")
+    return play(policy.schedule, m, forward, backward, seconds("weights", "weights"), policy.chunks)
 
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
@@ -120,7 +120,8 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     pieces = StepParts.of(policies, setting)
     run = _played(policy, setting, pieces)
     m, p = policies.micro_batches(setting), policy.pipeline
-    layers = np.array(policy.layers_of(model)).reshape(policy.chunks, p).sum(axis=0)
+    chunks = np.array(policy.layers_of(model)).reshape(policy.chunks, p)
+    layers = chunks.sum(axis=0)
     slowest = max(range(p), key=run.busy)
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
 
@@ -132,7 +133,7 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "compute": part("forward", "backward"),
         "recompute": part("recomputed"),
         "tensor": part("tensor"),
-        "pipeline": m * policy.chunks * (pieces.send + pieces.send_back),
+        "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks[:, slowest]),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
     stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)

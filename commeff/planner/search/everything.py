@@ -156,8 +156,8 @@ def chain(
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)
     n += 1
     first, last = stage == 0, stage == p - 1
-    seconds = n * pieces.layer.total + pieces.send + pieces.send_back
-    seconds = seconds + first * pieces.embedding.total + last * pieces.head.total
+    piece = pieces.piece(n)
+    seconds = piece.forward + piece.backward + first * pieces.embedding.total + last * pieces.head.total
     in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
     columns = (n, first.astype(int) + last, first, last, in_flight)
     stages = PipelineStages(*(column[None] for column in columns))
