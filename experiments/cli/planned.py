@@ -103,7 +103,10 @@ def _show_explained(machine: list[dict[str, Any]], policies: list[dict[str, Any]
         [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "" if row["fits"] else "no"]
         for row in policies
     ]
-    table(("of the policy", "step s", "saves", "fits"), lines)
+    if lines:
+        table(("of the policy", "step s", "saves", "fits"), lines)
+    else:
+        typer.echo("No policy that differs in one choice is faster and fits.")
 
 
 def _percent(share: float) -> str:
@@ -136,9 +139,12 @@ def show_compared(
 
     reports = []
     for file in files:
-        question = calibrated(read_question([*read_file(file), *words], plugins))
-        policy = question.one()
-        policy.check(question.model, question.cluster, question.global_batch)
+        try:
+            question = calibrated(read_question([*read_file(file), *words], plugins))
+            policy = question.one()
+            policy.check(question.model, question.cluster, question.global_batch)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
         reports.append(describe(question, policy, question.predict(policy)) | {"heading": heading(question)})
     if as_json:
         typer.echo(json.dumps(dict(zip(map(str, files), reports, strict=True)), indent=2))

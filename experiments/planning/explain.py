@@ -10,8 +10,9 @@ from typing import Any
 from commeff.cluster import Cluster
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import Question
-from commeff.planner import Policy, Prediction
+from commeff.planner import Policies, Policy, Prediction
 from commeff.planner.policies import RECOMPUTES, SCHEDULES
+from commeff.planner.search.space import is_canonical
 
 SMALL = 1e-3  # step of a difference that stands for a derivative
 SHOWN = 5  # policies
@@ -42,7 +43,8 @@ def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
 
 
 def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[str, list[dict[str, Any]]]:
-    """What a better machine saves of a step, and what the best neighbouring policies save.
+    """What a better machine saves of a step, and what the best neighbouring policies save. Of a policy that fits they
+    are faster and fit too; of one that does not, those that fit come first.
 
     "derivative" is  -d log(step) / d log(what is better):  0.3 says that one percent more of it saves 0.3 % of the
     step. A step is a sum of products of counts and of seconds a byte, a FLOP or a message, so derivatives add up to 1.
@@ -66,7 +68,7 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
     found = [
         {"change": change, "step_seconds": new.step_seconds, "saved": 1 - new.step_seconds / now, "fits": new.fits}
         for change, new in _neighbours(question, policy)
-        if new.fits or not prediction.fits
+        if not prediction.fits or (new.fits and new.step_seconds < now)
     ]
     return {
         "machine": sorted(machine, key=lambda row: -row["saved_by_twice"]),
@@ -85,21 +87,23 @@ def _neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predi
     """Policies with one choice changed, the data-parallel ranks filling the cluster, and what each costs."""
     here = policy_words(policy).split()
     for change in _changes(policy):
-        new = {**{name: getattr(policy, name) for name in ("tensor", "pipeline", "workers")}, **change}
+        new = {**{name: getattr(policy, name) for name in ("tensor", "pipeline")}, **change}
         data, rest = divmod(policy.gpus, new["tensor"] * new["pipeline"])
-        workers = data if 1 < policy.workers == policy.data else new["workers"]
+        workers = new.get("workers", data if 1 < policy.workers == policy.data else policy.workers)
         with suppress(ValueError):
             if rest == 0:
                 other = replace(policy, **{**change, "data": data, "workers": workers})
-                found = question.predict(other)
-                yield " ".join(word for word in policy_words(other).split() if word not in here), found
+                if is_canonical(Policies.of([other])).all():
+                    words = " ".join(word for word in policy_words(other).split() if word not in here)
+                    yield words, question.predict(other)
 
 
 def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
-    for name in ("tensor", "pipeline", "micro_batch", "chunks", "workers"):
+    names = ["tensor", "pipeline", "micro_batch"]
+    names += ["chunks"] * (policy.schedule == "interleaved") + ["workers"] * (policy.workers > 1)
+    for name in names:
         value = getattr(policy, name)
-        others = [2 * value] + [value // 2] * (value > 1 and value % 2 == 0)
-        yield from ({name: other} for other in others if name != "chunks" or policy.schedule == "interleaved")
+        yield from ({name: other} for other in (2 * value, value // 2) if 2 * other in (value, 4 * value))
     yield from ({"recompute": each} for each in RECOMPUTES if each != policy.recompute)
     yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)
     for schedule in SCHEDULES:

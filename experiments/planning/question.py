@@ -157,9 +157,9 @@ def read_file(path: Path) -> list[str]:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError):
-        raise ValueError(f"{path}: must be YAML, such as tensor: 8") from None
+        raise ValueError("must be YAML, such as tensor: 8") from None
     if not isinstance(content, dict) or any(isinstance(value, dict) for value in content.values()):
-        raise ValueError(f"{path}: must hold lines of KEY: VALUE, such as tensor: 8")
+        raise ValueError("must hold lines of KEY: VALUE, such as tensor: 8")
     return [
         f"{key}={','.join(map(str, value)) if isinstance(value, list) else value}" for key, value in content.items()
     ]
