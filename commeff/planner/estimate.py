@@ -20,6 +20,7 @@ DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
     *("partition_checkpoints", "offload_checkpoints"),
 )
+PREFETCHED = 0.85  # of weights that hide behind computing: NCCL's 16 blocks hold as many of an A100's 108 processors
 
 
 class StageSeconds(NamedTuple):
@@ -223,7 +224,7 @@ def finish(
     No second hides two messages, so nothing faster makes a step slower. Gradients of a worker's ranks, and of workers
     where the method can send them in blocks, hide behind the last micro-batch's backward pass of a stage. What a method
     sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside sending,
-    and behind what is left of that, weights that ZeRO-3 gathers.
+    and behind what is left of that, what ZeRO-2 and ZeRO-3 send in every micro-batch.
 
     Parameters
     ----------
@@ -258,7 +259,8 @@ def finish(
     sending = sending + 2 * v * pieces.boundary
     room = np.maximum(sum(seconds.values()) - policies.micro_batches(setting) * sending - behind, 0.0)
     waiting, room = between.hide(room, share)
-    gathers = sharing.gathers - share * np.minimum(sharing.gathers, room)
+    ahead = np.where(policies.zero == 3, policies.hidden(PREFETCHED), share)
+    gathers = sharing.exposed(room, layer.forward_room / (layer.forward_room + layer.backward_room), ahead)
     seconds = {
         **seconds,
         "data": own * (once - behind) + gathers + tied_seconds(policies, setting),

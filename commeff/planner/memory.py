@@ -157,6 +157,9 @@ def memory(
     """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
     dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
 
+    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`,
+    and the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered.
+
     Parameters
     ----------
     policies : the policies to be priced.
@@ -167,14 +170,19 @@ def memory(
     model, shard = setting.model, policies.shard
     parameters = stages.parameters(policies, model)
     weights, gradients, optimizer = STATES[policies.precision]
-    gathered = (policies.zero == 3) & (shard > 1)  # one layer whole, and the next on its way
-    tokens = policies.tokens(setting)
+    narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
+    three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
-    layer = model.layer_parameters / policies.tensor
+    unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
+    ends = stages.embeddings * model.embedding_parameters / policies.tensor
+    layer = (parameters - ends) / stages.layers
+    live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
     parts = {
-        "weights": weights * (parameters / np.where(policies.zero == 3, shard, 1) + 2 * gathered * layer),
-        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1),
-        "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
+        "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
+        + weights * (three & (shard > 1)) * (live * layer + ends),
+        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
+        + gradients * ((policies.zero >= 2) & (shard > 1)) * np.maximum(unit * layer, ends),
+        "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
         "method": remembered / np.where(policies.zero >= 1, shard, 1),

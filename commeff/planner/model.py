@@ -95,6 +95,11 @@ class Model:
         return -(-8 * self.hidden // (3 * 256)) * 256 if self.gated else 4 * self.hidden
 
     @property
+    def matrices(self) -> int:
+        """In one layer: queries, keys, values, output, and those of the feed-forward."""
+        return 7 if self.gated else 6
+
+    @property
     def attention_weights(self) -> int:
         """Numbers in the matrices of one attention: queries, keys, values, output."""
         return 2 * self.hidden * (self.query_width + self.key_width)

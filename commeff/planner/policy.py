@@ -53,6 +53,10 @@ class Policy:
     stages : layers of every chunk of the pipeline in order, where they are not to be equal.
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
         ranks, or moved to the host.
+    unit : of ZeRO-3, layers that are gathered at once (FSDP's units); 0: each matrix by itself (DeepSpeed's).
+    reshard : of ZeRO-3, weights are given up after the forward pass and gathered again for the backward pass.
+    fp32_parameters : of ZeRO-3, shards are fp32 and are gathered in 16 bits (FSDP's mixed precision); the optimizer
+        keeps no second copy.
 
     Raises
     ------
@@ -77,6 +81,9 @@ class Policy:
     partition_checkpoints: bool = False
     offload_checkpoints: bool = False
     collective: str = "auto"
+    unit: int = 1
+    reshard: bool = True
+    fp32_parameters: bool = False
 
     def __post_init__(self) -> None:
         whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks")
@@ -84,6 +91,8 @@ class Policy:
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}: ZeRO has the stages 0 to 3")
+        if type(self.unit) is not int or self.unit < 0:
+            raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
         require.one_of(SCHEDULES, schedule=self.schedule)
         require.one_of(RECOMPUTES, recompute=self.recompute)
         require.one_of(OVERLAPS, overlap=self.overlap)
@@ -180,6 +189,12 @@ OWN: tuple[Refusal, ...] = (
     Refusal(
         lambda p: (p.chunks > 1) & (p.schedule != SCHEDULES.index("interleaved")),
         lambda p: f"chunks must be 1 with schedule={p.schedule}, got {p.chunks}; take schedule=interleaved",
+    ),
+    Refusal(
+        lambda p: (p.zero != 3) & ((p.unit != 1) | ~p.reshard | p.fp32_parameters),
+        lambda p: (
+            f"zero must be 3 with unit, reshard and fp32_parameters, got {p.zero}: they say how weights are shared"
+        ),
     ),
 )
 

@@ -95,13 +95,10 @@ class Space:
         """The policies that rows stand for, as `estimate` takes them."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
         data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
-        never = np.zeros(len(rows), dtype=bool)
         return Policies(
             data=data,
             method=rows[:, -1],
             overlap=np.full(len(rows), OVERLAPS.index(self.overlap)),
-            partition_checkpoints=never,
-            offload_checkpoints=never,
             methods=tuple(self.ways),
             precision=self.precision,
             **columns,

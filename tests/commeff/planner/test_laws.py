@@ -149,6 +149,40 @@ def test_zero_3_moves_three_psi_where_others_move_two():
     assert moved == pytest.approx([moved[0], moved[0], moved[0], 1.5 * moved[0]])
 
 
+@pytest.mark.parametrize(
+    ("options", "collectives"),
+    [
+        ({}, 3 * (32 + 1)),
+        ({"unit": 4}, 3 * (8 + 1)),
+        ({"unit": 0}, 3 * (6 * 32 + 1)),
+        ({"reshard": False}, 2 * (32 + 1)),
+        ({"micro_batch": 2}, 3 * (32 + 1)),
+        ({"batch": 128}, 2 * 3 * (32 + 1)),
+    ],
+)
+def test_each_unit_of_zero_3_is_a_collective_and_a_ring_has_a_latency_for_every_other_rank(options, collectives):
+    latencies = SELENE.with_inter(bandwidth=1e18, latency=1e-5)
+    latencies = replace(latencies, intra=replace(latencies.intra, bandwidth=1e18))
+    model = replace(MODEL, tied_embeddings=False)
+    policy = {"batch": 64 * options.get("micro_batch", 1), "data": 64, "zero": 3, "overlap": "none"} | options
+    found = seconds(model=model, cluster=latencies, **policy)["data"]
+    assert found == pytest.approx(collectives * 63 * 1e-5, rel=1e-3)
+
+
+def test_matrices_that_are_gathered_one_by_one_leave_a_node_by_one_card():
+    quick = replace(SELENE, inter=replace(SELENE.inter, latency=0.0))
+    policy = {"cluster": quick, "batch": 64, "data": 64, "zero": 3, "overlap": "none"}
+    units, matrices = (seconds(unit=unit, **policy)["data"] for unit in (1, 0))
+    assert matrices == pytest.approx(8 * units, rel=0.01)
+
+
+def test_weights_are_fetched_one_unit_ahead_so_one_unit_alone_hides_nothing():
+    policy = {"batch": 64, "data": 64, "zero": 3}
+    whole, units = ([seconds(unit=u, overlap=o, **policy)["data"] for o in ("none", "full")] for u in (32, 1))
+    assert whole[0] - whole[1] <= whole[0] / 2  # of two units, layers and embeddings, one is hidden
+    assert units[0] - units[1] > 0.9 * units[0]
+
+
 def test_periods_divide_what_workers_send():
     every, tenth = (
         seconds(data=64, workers=8, zero=1, method=method(f"local_sgd period={period}"), overlap="none")["workers"]

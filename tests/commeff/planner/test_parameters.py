@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.question import named
 from commeff.experiments.studies.planner import simple
 from commeff.planner import Model, Policy, predict
 from commeff.planner.memory import layer_activations
@@ -63,9 +64,47 @@ def test_states_are_18_bytes_a_parameter_and_zero_divides_them():
     assert plain["weights"] * 9 == plain["weights"] + plain["gradients"] + plain["optimizer"]
     assert plain["weights"] == pytest.approx(2 * GPT.parameters, rel=2e-3)  # positions and the last norm are not placed
     assert states[1] == {**plain, "optimizer": plain["optimizer"] / 8}
-    assert states[2] == {**states[1], "gradients": plain["gradients"] / 8}
-    gathered = 2 * 2 * GPT.layer_parameters
-    assert states[3] == {**states[2], "weights": plain["weights"] / 8 + gathered}
+    ends = GPT.embedding_parameters
+    scattered = {**states[1], "gradients": plain["gradients"] / 8 + 4 * max(GPT.layer_parameters, ends)}
+    assert states[2] == pytest.approx(scattered)
+    gathered = 2 * (2 * GPT.layer_parameters + ends)
+    assert states[3] == pytest.approx({**scattered, "weights": plain["weights"] / 8 + gathered})
+
+
+@pytest.mark.parametrize("unit", [0, 1, 3, 24])
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize("pipeline", [1, 4, 24])
+def test_zero_3_exceeds_zero_2_by_its_own_shards_at_most(unit, reshard, pipeline):
+    """It gathers no more layers than a stage has."""
+    shape = {"gpus": 4 * pipeline, "pipeline": pipeline, "data": 4}
+    two, three = held(GPT, zero=2, **shape), held(GPT, zero=3, unit=unit, reshard=reshard, **shape)
+    shards = held(GPT, zero=0, **shape)["weights"] / 4
+    assert three["weights"] <= two["weights"] + shards * (1 + 1e-12)
+    if not reshard:
+        assert three["weights"] == pytest.approx(two["weights"] + shards)
+
+
+def test_fp32_shards_are_their_own_masters():
+    """16 bytes a parameter: 70B takes 140, 70 and 35 GB on 8, 16 and 32 GPUs, without what is gathered."""
+    narrow, wide = (held(GPT, data=8, zero=3, fp32_parameters=wide) for wide in (False, True))
+    count = narrow["optimizer"] * 8 / 12
+    assert wide["optimizer"] == pytest.approx(8 * count / 8)
+    assert wide["weights"] - narrow["weights"] == pytest.approx((4 - 2) * count / 8)
+    assert wide["gradients"] == narrow["gradients"]
+    model = named("llama2-70b")
+    for gpus, gigabytes in ((8, 140), (16, 70), (32, 35)):
+        policy = Policy(data=gpus, zero=3, precision="fp32")
+        parts = predict(model, policy, Cluster.named("a100_selene", gpus=gpus), global_batch=gpus).breakdown["bytes"]
+        gathered = 4 * (2 * model.layer_parameters + 2 * model.embedding_parameters)
+        unit = 4 * max(model.layer_parameters, 2 * model.embedding_parameters)
+        states = parts["weights"] + parts["gradients"] + parts["optimizer"] - gathered - unit
+        assert states / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+def test_llama_2_7b_fits_eight_gpus_under_fsdp():
+    for options in ({}, {"fp32_parameters": True}, {"reshard": False}):
+        policy = Policy(data=8, zero=3, **options)
+        assert predict(named("llama2-7b"), policy, Cluster.named("a100_selene", gpus=8), global_batch=8).fits
 
 
 def test_zero_shares_within_a_worker_only():
