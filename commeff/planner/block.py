@@ -103,9 +103,10 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     hidden = policies.hidden(0.0) * np.minimum(between, products)
     hidden_back = policies.hidden(constants.hidden_share) * np.minimum(between, weights)
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
-    again = np.select([full, selective], [forward, core], 0.0)
+    often = 1 / policies.recompute_every
+    again = often * np.select([full, selective], [forward, core], 0.0)
     exposed, exposed_back = between - hidden, between - hidden_back
-    there, back = (1 + full) * exposed + exposed_back, hidden_back + full * hidden
+    there, back = (1 + often * full) * exposed + exposed_back, hidden_back + often * full * hidden
     return Pass(forward, backward, weights - hidden_back, again, there, exposed, hidden, back)
 
 

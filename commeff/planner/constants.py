@@ -12,7 +12,7 @@ flat valley (`gemm_ramp` 38, `hidden_share` 0.27), where its loss is 0.3 % lower
 `kernel_seconds` was 45.7 us until rings took n-1 latencies of 1.9 us, as NCCL has it, and not ceil(log2 n) of 4 us.
 
 Two are recalled: `operand_ratio` makes large bf16 products reach 570 of an H100's 989 TFLOP/s where an A100 reaches 215
-of 312; `reserve_bytes` is 0.5 GB of CUDA context, 1 GB of communicators, and fragmentation.
+of 312; `reserve_bytes` is a CUDA context with the kernels of PyTorch and the workspaces of its libraries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Constants:
     memory_efficiency : share of the memory bandwidth that element-wise kernels reach.
     kernel_seconds : what a framework spends on the CPU to issue one kernel.
     hidden_share : share of hideable communication that overlap="partial" hides.
-    reserve_bytes : memory that a CUDA context, communicators and fragmentation take.
+    reserve_bytes : memory that a CUDA context and the libraries take.
     """
 
     gemm_efficiency: float
@@ -52,5 +52,5 @@ MEASURED = Constants(
     memory_efficiency=0.85,
     kernel_seconds=45.9e-6,
     hidden_share=0.25,
-    reserve_bytes=3e9,
+    reserve_bytes=1.5e9,
 )

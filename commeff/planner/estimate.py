@@ -18,7 +18,7 @@ from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_s
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
-    *("partition_checkpoints", "offload_checkpoints"),
+    *("partition_checkpoints", "offload_checkpoints", "recompute_every"),
 )
 PREFETCHED = 0.85  # of weights that hide behind computing: NCCL's 16 blocks hold as many of an A100's 108 processors
 

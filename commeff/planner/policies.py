@@ -38,9 +38,12 @@ OVERLAPS = ("none", "partial", "full")
 # bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
-COUNTS = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero", "unit")
+COUNTS = (
+    *("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero"),
+    *("unit", "recompute_every", "loss_chunks", "fragmentation"),
+)
 SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters")
-NO, YES, ONE = (partial(np.array, value) for value in (False, True, 1))  # of all policies, unless given
+NO, YES, ZERO, ONE = (partial(np.array, value) for value in (False, True, 0, 1))  # of all policies, unless given
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class Policies:
     ----------
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
-    sequence_parallel, partition_checkpoints, offload_checkpoints, unit, reshard, fp32_parameters : as in `Policy`.
+    sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
+    unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -177,6 +181,9 @@ class Policies:
     unit: Numbers = field(default_factory=ONE)
     reshard: Numbers = field(default_factory=YES)
     fp32_parameters: Numbers = field(default_factory=NO)
+    recompute_every: Numbers = field(default_factory=ONE)
+    loss_chunks: Numbers = field(default_factory=ONE)
+    fragmentation: Numbers = field(default_factory=ZERO)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 

@@ -57,6 +57,10 @@ class Policy:
     reshard : of ZeRO-3, weights are given up after the forward pass and gathered again for the backward pass.
     fp32_parameters : of ZeRO-3, shards are fp32 and are gathered in 16 bits (FSDP's mixed precision); the optimizer
         keeps no second copy.
+    recompute_every : k, of which layers `recompute` holds: every k-th.
+    loss_chunks : pieces in which logits and their loss are computed, one after the other.
+    fragmentation : share of what is allocated that lies between allocations, 0.05 to 0.15 of PyTorch's; none by
+        default.
 
     Raises
     ------
@@ -84,15 +88,20 @@ class Policy:
     unit: int = 1
     reshard: bool = True
     fp32_parameters: bool = False
+    recompute_every: int = 1
+    loss_chunks: int = 1
+    fragmentation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks")
+        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "recompute_every", "loss_chunks")
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}: ZeRO has the stages 0 to 3")
         if type(self.unit) is not int or self.unit < 0:
             raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
+        if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
+            raise ValueError(f"fragmentation must be a share from 0 to 1, such as 0.1, got {self.fragmentation!r}")
         require.one_of(SCHEDULES, schedule=self.schedule)
         require.one_of(RECOMPUTES, recompute=self.recompute)
         require.one_of(OVERLAPS, overlap=self.overlap)
@@ -189,6 +198,10 @@ OWN: tuple[Refusal, ...] = (
     Refusal(
         lambda p: (p.chunks > 1) & (p.schedule != SCHEDULES.index("interleaved")),
         lambda p: f"chunks must be 1 with schedule={p.schedule}, got {p.chunks}; take schedule=interleaved",
+    ),
+    Refusal(
+        lambda p: (p.recompute == RECOMPUTES.index("none")) & (p.recompute_every > 1),
+        lambda p: f"recompute must be selective or full with recompute_every={p.recompute_every}, got none",
     ),
     Refusal(
         lambda p: (p.zero != 3) & ((p.unit != 1) | ~p.reshard | p.fp32_parameters),

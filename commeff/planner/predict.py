@@ -69,7 +69,7 @@ def predict(
     parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
     flops = global_batch * model.flops
-    done = flops + global_batch * model.recomputed_flops(policy.recompute)
+    done = flops + global_batch * model.recomputed_flops(policy.recompute) / policy.recompute_every
     peak = cluster.gpus * cluster.gpu.peak_flops[policy.precision]
     return Prediction(
         step_seconds=step,

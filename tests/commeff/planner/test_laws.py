@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from commeff.cluster import Cluster
 from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
@@ -240,9 +239,3 @@ def test_many_policies_take_the_calls_of_a_few():
     found, count = calls(lambda: estimate(MODEL, many, SELENE, 512))
     assert len(many) == found.step_seconds.size == 10_000
     assert count < 2 * least  # not one for each policy
-
-
-def test_the_last_stage_keeps_its_logits_in_32_bits():
-    policy = Policy(tensor=2, pipeline=1, data=32, micro_batch=3)
-    found = predict(MODEL, policy, SELENE, global_batch=960).breakdown["bytes"]["logits"]
-    assert found == torch.empty(3 * MODEL.sequence, MODEL.vocab // 2, dtype=torch.float32, device="meta").nbytes
