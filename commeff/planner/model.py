@@ -136,8 +136,10 @@ class Model:
 
     @property
     def attention_flops(self) -> float:
-        """FLOPs of scores and context, forward, one layer and sequence: 4 s^2 h, the masked half counted."""
-        return 4.0 * self.sequence**2 * self.query_width
+        """FLOPs of scores and context, forward, one layer and sequence: 4 s^2 h, the masked half counted unless a flash
+        kernel skips it.
+        """
+        return (2.0 if self.flash_attention else 4.0) * self.sequence**2 * self.query_width
 
     @property
     def layer_flops(self) -> float:

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from commeff.experiments.planning.question import Question
 from commeff.planner import Policies, Policy, WorkerMethod, estimate
-from commeff.planner.policy import feasible
+from commeff.planner.refusals import feasible
 from commeff.planner.search.space import divisors, is_canonical
 
 GIGABIT = 1e9 / 8

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster
 from commeff.planner.model import Model, count
 from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
-from commeff.planner.policy import Policy, feasible
+from commeff.planner.policy import Policy
+from commeff.planner.refusals import feasible
 
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]

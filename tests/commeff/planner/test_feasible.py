@@ -10,7 +10,7 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policies, Policy
 from commeff.planner.policies import SCHEDULES
-from commeff.planner.policy import feasible
+from commeff.planner.refusals import feasible
 from tests.commeff.planner.ways import method, way
 
 MODELS = (
