@@ -51,6 +51,6 @@ MEASURED = Constants(
     gemm_ramp=16,
     memory_efficiency=0.85,
     kernel_seconds=45.9e-6,
-    hidden_share=0.25,
+    hidden_share=0.85,
     reserve_bytes=1.5e9,
 )
