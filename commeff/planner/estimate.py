@@ -20,7 +20,6 @@ DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
     *("partition_checkpoints", "offload_checkpoints", "recompute_every"),
 )
-PREFETCHED = 0.85  # of weights that hide behind computing: NCCL's 16 blocks hold as many of an A100's 108 processors
 
 
 class StageSeconds(NamedTuple):
@@ -224,7 +223,7 @@ def finish(
     No second hides two messages, so nothing faster makes a step slower. Gradients of a worker's ranks, and of workers
     where the method can send them in blocks, hide behind the last micro-batch's backward pass of a stage. What a method
     sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside sending,
-    and behind what is left of that, what ZeRO-2 and ZeRO-3 send in every micro-batch.
+    and behind what is left of the layers' passes, what ZeRO-2 and ZeRO-3 send in every micro-batch.
 
     Parameters
     ----------
@@ -252,15 +251,18 @@ def finish(
     once = sharing.gradients + between.behind_backward
     share = np.broadcast_to(policies.hidden(setting.constants.hidden_share), once.shape)
     v = policies.chunks
-    last_backward = layers * layer.backward_room - v * pieces.hidden(layers / v)[1]
+    ahead, back = pieces.hidden(layers / v)
+    last_backward = layers * layer.backward_room - v * back
     behind = share * np.minimum(once, last_backward)
     own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
+    passes = policies.micro_batches(setting)
     sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
     sending = sending + 2 * v * pieces.boundary
-    room = np.maximum(sum(seconds.values()) - policies.micro_batches(setting) * sending - behind, 0.0)
-    waiting, room = between.hide(room, share)
-    ahead = np.where(policies.zero == 3, policies.hidden(PREFETCHED), share)
-    gathers = sharing.exposed(room, layer.forward_room / (layer.forward_room + layer.backward_room), ahead)
+    room = np.maximum(sum(seconds.values()) - passes * sending - behind, 0.0)
+    waiting, free = between.hide(room, share)
+    kept = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
+    one_forward = layers * (layer.forward - layer.hidden_forward) - v * ahead
+    gathers = sharing.exposed(kept * passes * one_forward, kept * (passes * last_backward - behind), share)
     seconds = {
         **seconds,
         "data": own * (once - behind) + gathers + tied_seconds(policies, setting),

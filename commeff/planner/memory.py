@@ -209,7 +209,7 @@ def memory(
         np.greater(ranks, 1).astype(int) for ranks in (policies.tensor, policies.pipeline, shard, policies.workers)
     )
     bucket = np.where(three, 0.0, np.minimum(BUCKET, parameters))
-    whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends), 0.0)
+    whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
     parts = {
         "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
         + weights * (three & (shard > 1)) * (live * layer + ends),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.constants import HELD_OUT, MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages
 from commeff.planner.model import Model
@@ -37,6 +37,12 @@ class Prediction:
     memory_bytes: float
     fits: bool
     breakdown: dict[str, dict[str, float]]
+
+    @property
+    def step_range(self) -> tuple[float, float]:
+        """Seconds between which nine of ten measured steps lie, of tables that the planner has not seen: `HELD_OUT`."""
+        low, high = HELD_OUT
+        return low * self.step_seconds, high * self.step_seconds
 
 
 def predict(

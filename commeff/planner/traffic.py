@@ -100,13 +100,12 @@ class Sharing(NamedTuple):
     backward: Numbers
     alone: Numbers
 
-    def exposed(self, room: Numbers, ahead: Numbers, share: Numbers) -> Numbers:
-        """What is left of `forward` and `backward` where computing hides that share, in so much room, of which `ahead`
-        is in forward passes: each hides behind its own passes, as weights are fetched one unit ahead.
+    def exposed(self, there: Numbers, back: Numbers, share: Numbers) -> Numbers:
+        """What is left of `forward` and `backward` where computing hides that share: each behind its own passes, which
+        compute for so long, `there` and `back`, as weights are fetched one unit ahead.
         """
-        there, back = ((1 - self.alone) * seconds for seconds in (self.forward, self.backward))
-        hidden = np.minimum(there, ahead * room) + np.minimum(back, (1 - ahead) * room)
-        return self.forward + self.backward - share * hidden
+        ahead, behind = ((1 - self.alone) * seconds for seconds in (self.forward, self.backward))
+        return self.forward + self.backward - share * (np.minimum(ahead, there) + np.minimum(behind, back))
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:

@@ -78,9 +78,11 @@ def show_step(question: Question, explained: bool, as_json: bool) -> None:
         typer.echo(json.dumps(report, indent=2))
         return
     typer.echo(heading(question))
+    low, high = report["step_range"]
     typer.echo(
         f"{report['policy']}\n\n"
-        f"step      {report['step_seconds']:.4g} s (modelled), {report['tokens_per_second']:,.0f} tokens/s\n"
+        f"step      {report['step_seconds']:.4g} s (modelled; {low:.4g} to {high:.4g} s in 9 of 10 tests), "
+        f"{report['tokens_per_second']:,.0f} tokens/s\n"
         f"of peak   {100 * report['mfu']:.1f} % MFU, {100 * report['hfu']:.1f} % HFU, "
         f"{report['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
         f"memory    {report['why']}\n"

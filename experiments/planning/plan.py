@@ -54,6 +54,7 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "global_batch": question.global_batch,
         "policy": policy_words(policy),
         "step_seconds": prediction.step_seconds,
+        "step_range": prediction.step_range,
         "tokens_per_second": tokens / prediction.step_seconds,
         "tflops_per_gpu": prediction.tflops_per_gpu,
         "mfu": prediction.mfu,

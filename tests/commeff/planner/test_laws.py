@@ -118,11 +118,13 @@ def test_even_full_overlap_hides_a_boundary_only_behind_computing():
 
 @pytest.mark.parametrize("workers", [{}, {"workers": 8, "method": method("dsgd method.order=awc")}])
 def test_no_second_of_computing_hides_two_messages(workers):
-    """Of gradients, models sent ahead and weights that ZeRO-3 gathers, as much hides as there is to compute."""
+    """Of gradients, models sent ahead and weights that ZeRO-3 gathers, as much hides as there is to compute: these only
+    behind layers, not behind the head and the embedding.
+    """
     policy = {"cluster": SELENE.with_inter(bandwidth=1e8), "data": 64, "zero": 3, "micro_batch": 2} | workers
     none, full = (seconds(overlap=overlap, **policy) for overlap in ("none", "full"))
     hidden = {part: none[part] - full[part] for part in ("data", "workers")}
-    assert sum(hidden.values()) == pytest.approx(none["compute"])
+    assert 0.95 < sum(hidden.values()) / none["compute"] <= 1 + 1e-9
     assert (hidden["workers"] > 0) == bool(workers)
 
 

@@ -28,7 +28,7 @@ BETTER = {
     "gemm_ramp": 8.0,
     "memory_efficiency": 1.0,
     "kernel_seconds": 1e-5,
-    "hidden_share": 0.5,
+    "hidden_share": 0.95,
 }
 SEEDS = [pytest.param(range(5), 300), pytest.param(range(5, 130), 10_000, marks=pytest.mark.slow)]
 
@@ -107,17 +107,17 @@ def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
 def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, least):
-    """But the all-reduce of stage 0, whose gradients come back as wide as they went; and stage 3, which always holds
-    two whole layers."""
+    """But the all-reduce of stage 0, whose gradients come back as wide as they went; and stage 3, which holds whole
+    layers beside its shards."""
     for seed in seeds:
         some = drawn(seed)
         policies, never = some.policies, np.zeros(len(some.rows), dtype=int)
         costs = [some.cost(some.space.cluster, zero=never + stage, overlap=never) for stage in range(4)]
         held, sent = [cost.memory_bytes for cost in costs], [cost.seconds["data"] for cost in costs]
-        gains = some.space.model.layers / policies.pipeline * (1 - 1 / policies.shard) >= 2
+        shards = costs[0].bytes["weights"] / policies.shard
         assert (held[1] <= held[0]).all(), seed
         assert (held[2] <= held[1]).all(), seed
-        assert (held[3] <= held[2])[gains | (policies.shard == 1)].all(), seed
+        assert (held[3] <= (held[2] + shards * (policies.shard > 1)) * (1 + 1e-9)).all(), seed
         assert (sent[1] <= sent[2] * (1 + 1e-9)).all(), seed
         assert (sent[2] <= sent[3] * (1 + 1e-9)).all(), seed
 

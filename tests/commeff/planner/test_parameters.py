@@ -67,7 +67,7 @@ def test_states_are_18_bytes_a_parameter_and_zero_divides_them():
     assert states[1] == {**plain, "optimizer": plain["optimizer"] / 8}
     ends = GPT.embedding_parameters
     assert states[2] == pytest.approx({**states[1], "gradients": own / 8 + bucket})
-    scattered = {**states[1], "gradients": own / 8 + 4 * max(GPT.layer_parameters, ends)}
+    scattered = {**states[1], "gradients": own / 8 + 7 / 8 * 4 * max(GPT.layer_parameters, ends)}
     gathered = 2 * (2 * GPT.layer_parameters + ends)
     assert states[3] == pytest.approx({**scattered, "weights": plain["weights"] / 8 + gathered})
 
@@ -99,7 +99,7 @@ def test_fp32_shards_are_their_own_masters():
         policy = Policy(data=gpus, zero=3, precision="fp32")
         parts = predict(model, policy, Cluster.named("a100_selene", gpus=gpus), global_batch=gpus).breakdown["bytes"]
         gathered = 4 * (2 * model.layer_parameters + 2 * model.embedding_parameters)
-        unit = 4 * max(model.layer_parameters, 2 * model.embedding_parameters)
+        unit = 4 * max(model.layer_parameters, 2 * model.embedding_parameters) * (1 - 1 / gpus)
         states = parts["weights"] + parts["gradients"] + parts["optimizer"] - gathered - unit
         assert states / 1e9 == pytest.approx(gigabytes, rel=0.02)
 
