@@ -155,6 +155,7 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
 
     Examples
     --------
+    >>> from commeff.planner import Policy
     >>> model, cluster = Model(24, 2048, 16, 1024, 51200), Cluster.named("a100_selene", gpus=8)
     >>> many = Policies.of([Policy(tensor=8), Policy(pipeline=5, data=2), Policy(tensor=4, pipeline=2, micro_batch=3)])
     >>> feasible(model, many, cluster, global_batch=64)

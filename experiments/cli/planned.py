@@ -329,7 +329,7 @@ def show_zero(question: Question, as_json: bool) -> None:
         f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.data // policy.workers}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
         f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; also a bucket of "
-        "gradients, at stage 3 the layers that are gathered, and at the ends of a pipeline the embedding\n"
+        "gradients,\n          at stage 3 the layers that are gathered, and at the ends of a pipeline the embedding\n"
         "others    activations, logits, a reserve\n"
     )
     table(
