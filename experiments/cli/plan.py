@@ -103,8 +103,8 @@ def plan(
     kernels reach and one of latencies, and prices everything with them. --emit prints nothing else, and refuses what
     the framework has no flags for.
 
-    Seconds are computed from counted work and seven constants, five of them fitted on published tables. They are 7 to
-    43 % off on a table not used for the fit, and 3 to 14 % on those used.
+    Seconds are computed from counted work and seven constants, four of them fitted on published tables. They are 4 to
+    14 % off on a table not used for the fit, and 3 to 14 % on those used.
 
     With --run the settings are those of `commeff train`. Bytes and memory are counted by executing the run's own code
     on tensors without memory. Measured values of the same run in --store stand beside them. `held_bytes` are
