@@ -19,9 +19,9 @@ from commeff.core.strategy import Strategy
 from commeff.replicas.arrivals import Arrivals
 
 CHANGED = (
-    "the gradients were changed between backward and step, where the method averages those of all workers, or this "
-    "process has a part or a share of its worker's: this would be a part's norm, or another average; to clip them, "
-    "give clip=NORM (after a GradScaler too); if what each process has is to be changed, give bucket_mb=0"
+    "the gradients were changed between backward and step; the method averages gradients of all workers, or this "
+    "process has a part of its worker's, so this would be another average; to clip them, give clip=NORM (after a "
+    "GradScaler too); to change what each process has, give bucket_mb=0"
 )
 
 

@@ -100,9 +100,11 @@ def ring(groups: Groups, ways: int = 2) -> Moves:
     return Moves(rounds * (groups.inside > 1), inside, far * rounds, far * chunks * groups.load, "at once")
 
 
-def one_ring(groups: Groups) -> Moves:
-    """All-reduce by a single ring in the order of the workers, which leaves each node by one NIC (gloo, and ours)."""
-    rounds = 2 * (groups.size - 1)
+def one_ring(groups: Groups, ways: int = 2) -> Moves:
+    """All-reduce by a single ring in the order of the workers, which leaves each node by one NIC (gloo, and ours). One
+    way is a reduce-scatter, or an all-gather.
+    """
+    rounds = ways * (groups.size - 1)
     chunks, far = rounds / groups.size, groups.crossing
     several = groups.inside > 1
     return Moves(rounds * several, chunks * several, far * rounds, far * chunks * leaders(groups), "at once")
@@ -177,6 +179,7 @@ ALL_REDUCE: dict[str, Callable[[Groups], Moves]] = {
 REDUCE_SCATTER: dict[str, Callable[[Groups], Moves]] = {
     "ring": partial(ring, ways=1),
     "hierarchical": partial(hierarchical, ways=1),
+    "one_ring": partial(one_ring, ways=1),
 }
 LIBRARY = ("ring", "tree", "hierarchical")  # what "auto" chooses from
 
@@ -199,7 +202,7 @@ def reduce_scatter(groups: Groups, size: Bytes, algorithm: str = "auto") -> Numb
     Parameters
     ----------
     groups, size : as in `all_reduce`.
-    algorithm : "ring", "hierarchical" or "auto", the cheaper of the two.
+    algorithm : "ring", "hierarchical", "one_ring" or "auto", the cheaper of the first two.
     """
     return cheapest(REDUCE_SCATTER, groups, size, algorithm)
 

@@ -89,23 +89,24 @@ def resumes_on_other_processes(case: MethodCase) -> None:
     )
 
 
-def _advice(forgotten: list[tuple[str, str, bool]]) -> str:
+def _advice(forgotten: list[tuple[Stateful, str, bool]]) -> str:
     if not forgotten:
         return "it remembers something outside its attributes; keep it in one, named in `rows` or `shared`"
-    owner, name, one_row_a_worker = min(forgotten, key=lambda memory: memory[1].startswith("_"))
-    kind = "rows" if one_row_a_worker else "shared"
+    piece, name, one_row_a_worker = min(forgotten, key=lambda memory: memory[1].startswith("_"))
+    owner, kind = type(piece).__name__, "rows" if one_row_a_worker else "shared"
+    names = (*getattr(piece, kind), name.lstrip("_"))
     hidden = ", without the underscore, which marks what is not saved" if name.startswith("_") else ""
-    return f"{owner}.{name} is not in the saved state: write {kind} = ({name.lstrip('_')!r},) in class {owner}{hidden}"
+    return f"{owner}.{name} is not in the saved state: write {kind} = {names} in class {owner}{hidden}"
 
 
-def _forgotten(piece: Stateful, fresh: Stateful) -> Iterator[tuple[str, str, bool]]:
-    """What a loaded piece holds otherwise than the one that was saved: class, attribute, whether a row a worker."""
+def _forgotten(piece: Stateful, fresh: Stateful) -> Iterator[tuple[Stateful, str, bool]]:
+    """What a loaded piece holds otherwise than the one that was saved: the piece, attribute, whether a row a worker."""
     declared = {*piece.rows, *piece.shared}
     parts, twins = dict(piece.parts()), dict(fresh.parts())
     ours = type(piece).__module__.startswith("commeff.")
     for name, value in vars(piece).items():
         if not ours and name not in declared and not _alike(value, vars(fresh).get(name)):
-            yield type(piece).__name__, name, isinstance(value, Tensor) and value.shape[:1] == (WORKERS,)
+            yield piece, name, isinstance(value, Tensor) and value.shape[:1] == (WORKERS,)
     for name in parts.keys() & twins.keys():
         yield from _forgotten(parts[name], twins[name])
 

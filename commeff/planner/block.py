@@ -1,6 +1,5 @@
 """Seconds of one transformer layer, and of embedding and head, on one rank: products, element-wise work, collectives.
 
-Matrix products have a roofline with tiles and waves.
 Every count of bytes is for 16-bit activations and the fused kernels of Megatron-LM, and is spelt out where it stands.
 """
 
@@ -11,19 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.cluster import GPU, collectives
-from commeff.planner.constants import Constants
+from commeff.cluster import collectives
+from commeff.planner.gemm import gemm_seconds, seconds_per_flop
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
-TILE = 128  # edge of the output tile that one multiprocessor works on
-MULTIPROCESSORS = {
-    "V100": 80,
-    "A100": 108,
-    "H100": 132,
-    "H200": 132,
-}  # tiles at a time, data sheets of SXM parts; 1 if not known
-WIDTHS = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # bytes of an operand
-ALIGNMENT = 16  # bytes: rows that are not multiples of it are loaded at half the width
+HEAD = 32  # flash kernels pad the width of a head to a multiple of it
+VECTOR = 14  # fp32 operations for each score: scaled, its maximum, exponential (8), sum, rounded to 16 bits
+CAST = 6  # bytes for each number that becomes fp8: read for its maximum, read, written, and written transposed
 FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
 
 
@@ -35,10 +28,11 @@ class Pass:
     ----------
     forward : forward pass without communication.
     backward : backward pass without communication and without what is recomputed.
-    weights : of `backward`: gradients of weights, which a zero-bubble schedule may do later.
+    weights : of `backward`: gradients of weights that hide nothing, which a zero-bubble schedule may do later.
     recomputed : what the backward pass computes again.
     tensor : exposed tensor-parallel communication, both ways and recomputed.
     tensor_forward : of `tensor`, in the forward pass.
+    hidden_forward, hidden_backward : tensor-parallel communication that the computing of a pass hides.
     """
 
     forward: Numbers
@@ -47,6 +41,8 @@ class Pass:
     recomputed: Numbers
     tensor: Numbers
     tensor_forward: Numbers
+    hidden_forward: Count = 0.0
+    hidden_backward: Count = 0.0
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """Those at some places."""
@@ -67,6 +63,16 @@ class Pass:
         """The whole backward pass."""
         return self.backward + self.recomputed + self.tensor - self.tensor_forward
 
+    @property
+    def total(self) -> Numbers:
+        """Both passes."""
+        return self.forward_total + self.backward_total
+
+    @property
+    def backward_room(self) -> Numbers:
+        """Computing of the backward pass that hides nothing yet."""
+        return self.backward + self.recomputed - self.hidden_backward
+
 
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
@@ -81,16 +87,20 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     core, core_back = _attention(policies, setting)
     light, light_back = _light(policies, setting)
     between = tensor_seconds(policies, setting)
-    exposed = between - policies.hidden(0.0) * np.minimum(between, dense)
-    exposed_back = between - policies.hidden(constants.hidden_share) * np.minimum(between, dense_weights)
     kernels = TENSOR_KERNELS * (policies.tensor > 1) * constants.kernel_seconds
     issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
     issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
-    forward = busy(dense + core + light, issue)
+    forward, inputs = busy(dense + core + light, issue), busy(dense_input + core_back + light_back, issue_back)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
+    products, weights = forward - busy(core + light, issue), backward - inputs  # what these add to the pass
+    hidden = policies.hidden(0.0) * np.minimum(between, products)
+    hidden_back = policies.hidden(constants.hidden_share) * np.minimum(between, weights)
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
-    again = np.select([full, selective], [forward, core], 0.0)
-    return Pass(forward, backward, dense_weights, again, (1 + full) * exposed + exposed_back, exposed)
+    often = 1 / policies.recompute_every
+    again = often * np.select([full, selective], [forward, core], 0.0)
+    exposed, exposed_back = between - hidden, between - hidden_back
+    there, back = (1 + often * full) * exposed + exposed_back, hidden_back + often * full * hidden
+    return Pass(forward, backward, weights - hidden_back, again, there, exposed, hidden, back)
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -168,7 +178,10 @@ def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
 
 
 def _products(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers, Numbers]:
-    """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights."""
+    """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights.
+
+    They alone are computed in fp8: inputs and weights are cast forward, gradients of outputs backward.
+    """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
     gates = 2 if model.gated else 1
@@ -180,28 +193,36 @@ def _products(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numb
     )
 
     def total(*products: tuple[Count, Count, Count]) -> Numbers:
-        seconds = [_gemms(policies, setting, *product) for product in products]
+        seconds = [_gemms(policies, setting, *product, linear=True) for product in products]
         return np.sum(np.broadcast_arrays(*seconds), axis=0)
 
+    cast = CAST * (policies.precision == "fp8") / setting.memory_rate
+    read = sum((tokens + out) * into for into, out in shapes)
+    written = tokens * sum(out for _, out in shapes)
     forward = total(*((tokens, out, into) for into, out in shapes))
     inputs = total(*((tokens, into, out) for into, out in shapes))
     weights = total(*((into, out, tokens) for into, out in shapes))
-    return forward, inputs, weights
+    return forward + cast * read, inputs + cast * written, weights
 
 
 def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
     """Seconds of scores, softmax, dropout and context, forward and backward.
 
-    Bytes for each of the a s^2 b / t scores: softmax 4 and dropout 5 forward; 6 and 5 backward. A flash kernel moves
-    none of them, skips the masked half, and computes the scores once more in its backward pass.
+    Bytes for each of the a s^2 b / t scores: softmax 4 and dropout 5 forward; 6 and 5 backward.
+
+    A flash kernel moves none of them, skips the masked half, and computes the scores once more in its backward pass
+    (Dao 2023): two products forward and five backward. Between them the tensor cores wait for `VECTOR` operations on
+    each score, backward twice as many, which narrow heads feel most.
     """
     model = setting.model
     s, width = model.sequence, model.head_width
     heads = policies.micro_batch * model.heads / policies.tensor
     if model.flash_attention:
-        tile = 2.0 * s * s * (width + setting.constants.gemm_ramp) * heads
-        half = tile / 2 * seconds_per_flop(setting.cluster.gpu, policies.precision, setting.constants)
-        return 2 * half, 5 * half
+        gpu, precision = setting.cluster.gpu, _narrow(policies.precision)
+        padded = HEAD * np.ceil(width / HEAD) + setting.constants.gemm_ramp
+        product = 2 * padded * seconds_per_flop(gpu, precision, setting.constants)
+        vector = VECTOR / gpu.peak_flops.get("fp32", gpu.peak_flops[precision] / 16)
+        return s * s / 2 * heads * (2 * product + vector), s * s / 2 * heads * (5 * product + 2 * vector)
     scores, context = _gemms(policies, setting, s, s, width, heads), _gemms(policies, setting, s, width, s, heads)
     byte = s * s * heads / setting.memory_rate
     return scores + context + 9 * byte, 2 * scores + context + context + 11 * byte
@@ -223,63 +244,18 @@ def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers
 
 
 def _gemms(
-    policies: Policies, setting: PolicySetting, rows: Count, columns: Count, inner: Count, count: Count = 1
+    policies: Policies,
+    setting: PolicySetting,
+    rows: Count,
+    columns: Count,
+    inner: Count,
+    count: Count = 1,
+    linear: bool = False,
 ) -> Numbers:
-    return gemm_seconds(rows, columns, inner, count, setting.cluster.gpu, policies.precision, setting.constants)
+    precision = policies.precision if linear else _narrow(policies.precision)
+    return gemm_seconds(rows, columns, inner, count, setting.cluster.gpu, precision, setting.constants)
 
 
-def seconds_per_flop(gpu: GPU, precision: str, constants: Constants) -> float:
-    """1/(peak efficiency) + (width/T) / (operand_ratio x memory bandwidth): a tile of T x T loads 2 T operands for
-    every 2 T^2 FLOPs.
-
-    Parameters
-    ----------
-    gpu : the GPU.
-    precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
-
-    Examples
-    --------
-    >>> from commeff.cluster import Cluster
-    >>> from commeff.planner.constants import MEASURED
-    >>> for name in ("a100_selene", "h100_400g"):
-    ...     gpu = Cluster.named(name).gpu
-    ...     print(name, round(1 / seconds_per_flop(gpu, "fp16", MEASURED) / gpu.peak_flops["fp16"], 1))
-    a100_selene 0.7
-    h100_400g 0.6
-    """
-    feed = constants.operand_ratio * gpu.memory_bandwidth
-    return 1 / (gpu.peak_flops[precision] * constants.gemm_efficiency) + WIDTHS[precision] / TILE / feed
-
-
-def gemm_seconds(
-    rows: Count, columns: Count, inner: Count, count: Count, gpu: GPU, precision: str, constants: Constants
-) -> Numbers:
-    """`count` products of (rows x inner) and (inner x columns) at once.
-
-        tiles = count ceil(rows/T) ceil(columns/T),   waves = ceil(tiles / multiprocessors)
-        arithmetic = waves multiprocessors 2 T^2 (inner + ramp) x seconds_per_flop
-        memory     = width (rows inner + inner columns + rows columns) count / (bandwidth efficiency)
-        seconds    = max(arithmetic, memory)
-
-    All multiprocessors wait for the last wave, edges of tiles are computed in vain, and every tile pays a ramp. Rows
-    of memory that are not a multiple of 16 bytes halve the rate (a vocabulary of 50257 is slower than one of 50304).
-
-    Parameters
-    ----------
-    rows : of the first matrix.
-    columns : of the second matrix.
-    inner : columns of the first matrix, which are rows of the second.
-    count : products that run at once.
-    gpu : the GPU.
-    precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
-    """
-    units, width = MULTIPROCESSORS.get(gpu.name.split("-")[0], 1), WIDTHS[precision]
-    tiles = count * np.ceil(rows / TILE) * np.ceil(columns / TILE)
-    waves = np.ceil(tiles / units)
-    odd = (np.asarray(rows) * width % ALIGNMENT) + (columns * width % ALIGNMENT) + (inner * width % ALIGNMENT)
-    flops = waves * units * 2 * TILE**2 * (inner + constants.gemm_ramp)
-    arithmetic = flops * np.where(odd > 0, 2.0, 1.0) * seconds_per_flop(gpu, precision, constants)
-    moved = width * count * (rows * inner + inner * columns + rows * columns)
-    return np.maximum(arithmetic, moved / (gpu.memory_bandwidth * constants.memory_efficiency))
+def _narrow(precision: str) -> str:
+    """Of what is no layer with weights."""
+    return "bf16" if precision == "fp8" else precision

@@ -18,46 +18,12 @@ from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_s
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
-    *("partition_checkpoints", "offload_checkpoints"),
+    *("partition_checkpoints", "offload_checkpoints", "recompute_every"),
 )
 
 
-@dataclass(frozen=True, eq=False)
-class StepParts:
-    """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
-    overlap="full" hides, behind the layers of a piece: a stage waits for what it works on.
-
-    Attributes
-    ----------
-    layer : one layer.
-    head : logits and loss.
-    embedding : the lookup of tokens.
-    boundary : exposed seconds from a stage to the next.
-    """
-
-    layer: Pass
-    head: Pass
-    embedding: Pass
-    boundary: Numbers
-
-    @classmethod
-    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
-        """Price the pieces of a model on a cluster."""
-        few, where = policies.apart(DECISIVE)
-        if len(few) < len(policies):
-            return cls.of(few, setting)[where]
-        layer, boundary = layer_pass(policies, setting), boundary_seconds(policies, setting)
-        piece = setting.model.layers / (policies.pipeline * policies.chunks) * layer.forward_total
-        exposed = boundary - policies.hidden(0.0) * np.minimum(boundary, piece)
-        return cls(layer, head_pass(policies, setting), embedding_pass(policies, setting), exposed)
-
-    def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
-        """Those at some places."""
-        return StepParts(self.layer[where], self.head[where], self.embedding[where], self.boundary[where])
-
-
 class StageSeconds(NamedTuple):
-    """Seconds of one micro-batch on a stage, all chunks together; or on all stages, added up.
+    """Seconds of one micro-batch on a piece, on a stage, all chunks together, or on all stages, added up.
 
     Attributes
     ----------
@@ -69,6 +35,53 @@ class StageSeconds(NamedTuple):
     forward: Numbers
     backward: Numbers
     weights: Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StepParts:
+    """Seconds of one micro-batch: a layer, the head, the embedding, and the boundary between two stages, which only
+    overlap="full" hides, behind the computing of a piece: a stage waits for what it works on.
+
+    Attributes
+    ----------
+    layer : one layer.
+    head : logits and loss.
+    embedding : the lookup of tokens.
+    boundary : seconds from a stage to the next, and back.
+    hides : share of `boundary` that computing can hide.
+    """
+
+    layer: Pass
+    head: Pass
+    embedding: Pass
+    boundary: Numbers
+    hides: Numbers
+
+    @classmethod
+    def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
+        """Price the pieces of a model on a cluster."""
+        few, where = policies.apart(DECISIVE)
+        if len(few) < len(policies):
+            return cls.of(few, setting)[where]
+        layer, head, embedding = (each(policies, setting) for each in (layer_pass, head_pass, embedding_pass))
+        return cls(layer, head, embedding, boundary_seconds(policies, setting), policies.hidden(0.0))
+
+    def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
+        """Those at some places."""
+        return StepParts(*(each[where] for each in vars(self).values()))
+
+    def hidden(self, layers: Count) -> tuple[Numbers, Numbers]:
+        """Of `boundary` on the way forward and back, behind a piece of so many layers."""
+        rooms = self.layer.forward - self.layer.hidden_forward, self.layer.backward_room
+        ahead, back = (self.hides * np.minimum(self.boundary, layers * room) for room in rooms)
+        return ahead, back
+
+    def piece(self, layers: Count) -> StageSeconds:
+        """Of a piece of so many layers, and of sending; a zero-bubble schedule moves what hides nothing."""
+        ahead, back = self.hidden(layers)
+        forward = layers * self.layer.forward_total + self.boundary - ahead
+        backward = layers * self.layer.backward_total + self.boundary - back
+        return StageSeconds(forward, backward, np.maximum(layers * self.layer.weights - back, 0.0))
 
 
 def bubble_seconds(
@@ -177,29 +190,27 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
     model : the transformer to be trained.
     pieces : seconds of one micro-batch through each piece.
     """
-    layers, p = model.layers / policies.pipeline, policies.pipeline
-    layer, head, embedding = pieces.layer, pieces.head, pieces.embedding
-    at_end = head.forward_total + head.backward_total >= embedding.forward_total + embedding.backward_total
-    send = np.where(p > 1, policies.chunks * pieces.boundary, 0.0)
+    p, v = policies.pipeline, policies.chunks
+    layers, layer, head, embedding = model.layers / p, pieces.layer, pieces.head, pieces.embedding
+    piece, at_end = pieces.piece(layers / v), head.total >= embedding.total
 
-    def on_stage(of: str) -> Numbers:
-        ends = [getattr(piece, of) for piece in (head, embedding)]
-        return layers * getattr(layer, of) + np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
+    def at_ends(of: str) -> Numbers:
+        ends = [getattr(end, of) for end in (head, embedding)]
+        return np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
 
-    parts = {of: on_stage(of) for of in ("forward_total", "backward_total", "weights", "tensor", "recomputed")}
     slowest = {
-        "forward": parts["forward_total"] + send,
-        "backward": parts["backward_total"] + send,
-        "weights": parts["weights"],
-        "compute": on_stage("forward") + on_stage("backward"),
-        "recompute": parts["recomputed"],
-        "tensor": parts["tensor"],
-        "pipeline": 2 * send,
+        "forward": v * piece.forward + at_ends("forward_total"),
+        "backward": v * piece.backward + at_ends("backward_total"),
+        "weights": v * piece.weights + at_ends("weights"),
+        "compute": layers * (layer.forward + layer.backward) + at_ends("forward") + at_ends("backward"),
+        "recompute": layers * layer.recomputed + at_ends("recomputed"),
+        "tensor": layers * layer.tensor + at_ends("tensor"),
+        "pipeline": v * (2 * pieces.boundary - sum(pieces.hidden(layers / v))),
     }
     total = StageSeconds(
-        p * (layers * layer.forward_total + send) + head.forward_total + embedding.forward_total,
-        p * (layers * layer.backward_total + send) + head.backward_total + embedding.backward_total,
-        model.layers * layer.weights + head.weights + embedding.weights,
+        p * v * piece.forward + head.forward_total + embedding.forward_total,
+        p * v * piece.backward + head.backward_total + embedding.backward_total,
+        p * v * piece.weights + head.weights + embedding.weights,
     )
     return slowest, total
 
@@ -209,9 +220,10 @@ def finish(
 ) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
-    Gradients of a worker's ranks, and of workers where the method can send them in blocks, hide behind the last
-    micro-batch's backward pass of a stage. What a method sends before it has the gradient, or waits for steps later,
-    hides behind all computation that hides nothing else, and behind what is left of that, weights that ZeRO-3 gathers.
+    No second hides two messages, so nothing faster makes a step slower. Gradients of a worker's ranks, and of workers
+    where the method can send them in blocks, hide behind the last micro-batch's backward pass of a stage. What a method
+    sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside sending,
+    and behind what is left of the layers' passes, what ZeRO-2 and ZeRO-3 send in every micro-batch.
 
     Parameters
     ----------
@@ -221,7 +233,7 @@ def finish(
     stages : what stands on each stage.
     seconds : of the pipeline by part.
     """
-    layers = setting.model.layers / policies.pipeline
+    layers, layer = setting.model.layers / policies.pipeline, pieces.layer
     each = stages.parameters(policies, setting.model)
     parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
     fullest_layers, fullest_embeddings = (
@@ -237,17 +249,24 @@ def finish(
         between = worker_traffic(policies, setting, fullest_layers, fullest_embeddings, weights)
     remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
-    hidden = policies.hidden(setting.constants.hidden_share)
-    behind = np.minimum(once, layers * pieces.layer.backward_total)
-    left = once - hidden * behind
-    share = np.divide(sharing.gradients, once, out=np.ones_like(left), where=once > 0)
-    room = np.maximum(seconds["compute"] - behind, 0.0)
-    waiting, gone = between.hidden(room, np.broadcast_to(hidden, room.shape))
-    gathers = sharing.gathers - hidden * np.minimum(sharing.gathers, room - gone)
+    share = np.broadcast_to(policies.hidden(setting.constants.hidden_share), once.shape)
+    v = policies.chunks
+    ahead, back = pieces.hidden(layers / v)
+    last_backward = layers * layer.backward_room - v * back
+    behind = share * np.minimum(once, last_backward)
+    own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
+    passes = policies.micro_batches(setting)
+    sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
+    sending = sending + 2 * v * pieces.boundary
+    room = np.maximum(sum(seconds.values()) - passes * sending - behind, 0.0)
+    waiting, free = between.hide(room, share)
+    kept = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
+    one_forward = layers * (layer.forward - layer.hidden_forward) - v * ahead
+    gathers = sharing.exposed(kept * passes * one_forward, kept * (passes * last_backward - behind), share)
     seconds = {
         **seconds,
-        "data": share * left + gathers + tied_seconds(policies, setting),
-        "workers": (1 - share) * left + waiting + between.exposed,
+        "data": own * (once - behind) + gathers + tied_seconds(policies, setting),
+        "workers": (1 - own) * (once - behind) + waiting + between.exposed,
         "optimizer": optimizer_seconds(policies, setting, parameters, between.remembering),
     }
     return StepEstimate(seconds, memory(policies, setting, stages, remembered))

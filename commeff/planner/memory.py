@@ -9,6 +9,9 @@ import numpy as np
 from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
+COMMUNICATOR = 4e8  # NCCL's buffers of one: 16 channels of a ring and of a tree, both ways, 5 to 10 MB each
+BUCKET = 5e8  # gradients that are copied together to be averaged: DeepSpeed's reduce_bucket_size
+
 
 @dataclass(frozen=True, eq=False)
 class PipelineStages:
@@ -108,13 +111,27 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     keys = np.maximum(model.key_width / t, model.head_width)
     split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
     kept = policies.recompute != RECOMPUTES.index("selective")
-    scores = 0.0 if model.flash_attention else 5.0 * kept * model.heads * model.sequence / t
-    return shared + tokens * (split + scores)
+    return shared + tokens * split + 5 * kept * scores(policies, setting)
+
+
+def scores(policies: Policies, setting: PolicySetting) -> Numbers:
+    """Scores of one layer and micro-batch that are written to memory: a s^2 b/t, none by flash attention.
+
+    Parameters
+    ----------
+    policies : the policies to be priced.
+    setting : the model, and where it is trained.
+    """
+    model, written = setting.model, not setting.model.flash_attention
+    return written * policies.tokens(setting) * model.heads * model.sequence / policies.tensor
 
 
 def activations(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
-    """Bytes of activations of the layers of each stage. Full recomputation keeps the input of every layer, 2 s b h, and
-    works through one layer at a time.
+    """Bytes of activations of the layers of each stage, and of the output of the stage where others follow, for each
+    micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h.
+
+    One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
+    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
 
     Parameters
     ----------
@@ -122,11 +139,18 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
-    whole = layer_activations(policies, setting)
+    model, tokens = setting.model, policies.tokens(setting)
+    left, written = layer_activations(policies, setting), scores(policies, setting)
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
-    inputs = 2 * policies.tokens(setting) * setting.model.hidden / split * ~policies.offload_checkpoints
-    full = policies.recompute == RECOMPUTES.index("full")
-    return stages.layers * stages.in_flight * np.where(full, inputs, whole) + full * whole
+    inputs = 2 * tokens * model.hidden / split * ~policies.offload_checkpoints
+    selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
+    again = np.select([full, selective], [left, 5 * written], 0.0)
+    often = 1 / policies.recompute_every
+    kept = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
+    inner = (6 if model.gated else 4) * tokens * model.ffn_width / policies.tensor
+    hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
+    output = np.where(stages.last, 0.0, hidden)
+    return stages.in_flight * (stages.layers * kept + output) + again + np.maximum(4 * written, inner) + 2 * hidden
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
@@ -155,7 +179,13 @@ def memory(
     policies: Policies, setting: PolicySetting, stages: PipelineStages, remembered: Numbers
 ) -> dict[str, Numbers]:
     """Bytes by part on the fullest rank. `remembered` is `worker_memory`. Beside the layers, the first stage keeps a
-    dropout mask of the embedding for each micro-batch in flight, and the last the fp32 logits of one.
+    dropout mask of the embedding for each micro-batch in flight, and the last, of one, the inputs of its norm and its
+    head, 4 s b h, and logits: in 16 bits, in fp32, and their softmax, 10 bytes for each.
+
+    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`,
+    and the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are
+    averaged, a bucket of them is copied. Each axis of ranks has a communicator, and beside several of them the ranks
+    of a replica and all ranks have one.
 
     Parameters
     ----------
@@ -167,19 +197,31 @@ def memory(
     model, shard = setting.model, policies.shard
     parameters = stages.parameters(policies, model)
     weights, gradients, optimizer = STATES[policies.precision]
-    gathered = (policies.zero == 3) & (shard > 1)  # one layer whole, and the next on its way
-    tokens = policies.tokens(setting)
+    narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
+    three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
-    layer = model.layer_parameters / policies.tensor
+    unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
+    ends = stages.embeddings * model.embedding_parameters / policies.tensor
+    layer = (parameters - ends) / stages.layers
+    logit = 8 + weights * (weights < wide)
+    live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
+    axes = sum(
+        np.greater(ranks, 1).astype(int) for ranks in (policies.tensor, policies.pipeline, shard, policies.workers)
+    )
+    bucket = np.where(three, 0.0, np.minimum(BUCKET, parameters))
+    whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
     parts = {
-        "weights": weights * (parameters / np.where(policies.zero == 3, shard, 1) + 2 * gathered * layer),
-        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1),
-        "optimizer": optimizer * parameters / np.where(policies.zero >= 1, shard, 1),
+        "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
+        + weights * (three & (shard > 1)) * (live * layer + ends),
+        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
+        + gradients * (shard > 1) * np.maximum(bucket, whole),
+        "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
-        "logits": stages.last * 4.0 * tokens * model.vocab / policies.tensor,
+        "logits": stages.last * (4 * masks + logit * tokens * model.vocab / policies.tensor / policies.loss_chunks),
         "method": remembered / np.where(policies.zero >= 1, shard, 1),
-        "reserve": np.full_like(parameters, setting.constants.reserve_bytes),
+        "reserve": setting.constants.reserve_bytes + COMMUNICATOR * (axes + 2 * (axes > 1)) + 0 * parameters,
     }
+    parts["reserve"] = parts["reserve"] + policies.fragmentation * sum(parts.values())
     fullest = np.argmax(sum(parts.values()), axis=0)[None]
     shape = (stages.layers.shape[0], fullest.shape[1])
     return {name: np.take_along_axis(np.broadcast_to(part, shape), fullest, axis=0)[0] for name, part in parts.items()}

@@ -95,6 +95,11 @@ class Model:
         return -(-8 * self.hidden // (3 * 256)) * 256 if self.gated else 4 * self.hidden
 
     @property
+    def matrices(self) -> int:
+        """In one layer: queries, keys, values, output, and those of the feed-forward."""
+        return 7 if self.gated else 6
+
+    @property
     def attention_weights(self) -> int:
         """Numbers in the matrices of one attention: queries, keys, values, output."""
         return 2 * self.hidden * (self.query_width + self.key_width)
@@ -131,8 +136,10 @@ class Model:
 
     @property
     def attention_flops(self) -> float:
-        """FLOPs of scores and context, forward, one layer and sequence: 4 s^2 h, the masked half counted."""
-        return 4.0 * self.sequence**2 * self.query_width
+        """FLOPs of scores and context, forward, one layer and sequence: 4 s^2 h, the masked half counted unless a flash
+        kernel skips it.
+        """
+        return (2.0 if self.flash_attention else 4.0) * self.sequence**2 * self.query_width
 
     @property
     def layer_flops(self) -> float:

@@ -7,7 +7,7 @@ Names become numbers: the place in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`, and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -38,8 +38,12 @@ OVERLAPS = ("none", "partial", "full")
 # bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
-COUNTS = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero")
-SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints")
+COUNTS = (
+    *("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero"),
+    *("unit", "recompute_every", "loss_chunks", "fragmentation"),
+)
+SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters")
+NO, YES, ZERO, ONE = (partial(np.array, value) for value in (False, True, 0, 1))  # of all policies, unless given
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,7 @@ class Policies:
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
+    unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -171,8 +176,14 @@ class Policies:
     sequence_parallel: Numbers
     overlap: Numbers
     method: Numbers
-    partition_checkpoints: Numbers
-    offload_checkpoints: Numbers
+    partition_checkpoints: Numbers = field(default_factory=NO)
+    offload_checkpoints: Numbers = field(default_factory=NO)
+    unit: Numbers = field(default_factory=ONE)
+    reshard: Numbers = field(default_factory=YES)
+    fp32_parameters: Numbers = field(default_factory=NO)
+    recompute_every: Numbers = field(default_factory=ONE)
+    loss_chunks: Numbers = field(default_factory=ONE)
+    fragmentation: Numbers = field(default_factory=ZERO)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 

@@ -1,17 +1,9 @@
-"""A policy: how a model is laid over GPUs; and why one is not possible, asked of a single policy or of a million.
-
-A refusal is a condition over arrays and the sentence that it is told in. `Policy` raises the sentence of the first one
-that holds; a search leaves out where any does.
-"""
+"""A policy: how a model is laid over GPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
-
-import numpy as np
 
 from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
@@ -22,13 +14,12 @@ from commeff.planner.policies import (
     RECOMPUTES,
     SCHEDULES,
     SWITCHES,
-    Count,
-    Mask,
     Policies,
     PolicySetting,
     StrategyFactory,
     WorkerMethod,
 )
+from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
 
 
 @dataclass(frozen=True)
@@ -53,6 +44,14 @@ class Policy:
     stages : layers of every chunk of the pipeline in order, where they are not to be equal.
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
         ranks, or moved to the host.
+    unit : of ZeRO-3, layers that are gathered at once (FSDP's units); 0: each matrix by itself (DeepSpeed's).
+    reshard : of ZeRO-3, weights are given up after the forward pass and gathered again for the backward pass.
+    fp32_parameters : of ZeRO-3, shards are fp32 and are gathered in 16 bits (FSDP's mixed precision); the optimizer
+        keeps no second copy.
+    recompute_every : k, of which layers `recompute` holds: every k-th.
+    loss_chunks : pieces in which logits and their loss are computed, one after the other.
+    fragmentation : share of what is allocated that lies between allocations, 0.05 to 0.15 of PyTorch's; none by
+        default.
 
     Raises
     ------
@@ -77,13 +76,23 @@ class Policy:
     partition_checkpoints: bool = False
     offload_checkpoints: bool = False
     collective: str = "auto"
+    unit: int = 1
+    reshard: bool = True
+    fp32_parameters: bool = False
+    recompute_every: int = 1
+    loss_chunks: int = 1
+    fragmentation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks")
+        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "recompute_every", "loss_chunks")
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}: ZeRO has the stages 0 to 3")
+        if type(self.unit) is not int or self.unit < 0:
+            raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
+        if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
+            raise ValueError(f"fragmentation must be a share from 0 to 1, such as 0.1, got {self.fragmentation!r}")
         require.one_of(SCHEDULES, schedule=self.schedule)
         require.one_of(RECOMPUTES, recompute=self.recompute)
         require.one_of(OVERLAPS, overlap=self.overlap)
@@ -139,158 +148,10 @@ class Policy:
         for refusal in REFUSALS:
             if refusal.holds(one, setting).any():
                 raise ValueError(refusal.sentence(self, setting))
-        reason = _strategy_refusal(self.worker_method, self.workers, self.precision, model)
+        reason = strategy_refusal(self.worker_method, self.workers, self.precision, model)
         if reason is not None:
             raise ValueError(reason)
         if self.stages is not None and sum(self.stages) != model.layers:
             raise ValueError(
                 f"stages must add up to layers={model.layers}, got {self.stages}, which are {sum(self.stages)} layers"
             )
-
-
-class Refusal(NamedTuple):
-    """Why some policies are not possible: asked of many at once, and told of one.
-
-    Attributes
-    ----------
-    holds : for which policies it is true; of what a policy does not allow by itself, of them alone, else also of the
-        `PolicySetting`.
-    sentence : the message for one policy, of the same arguments.
-    """
-
-    holds: Callable[..., Mask]
-    sentence: Callable[..., str]
-
-
-OWN: tuple[Refusal, ...] = (
-    Refusal(
-        lambda p: p.data % p.workers != 0,
-        lambda p: (
-            f"data must be a multiple of workers, got data={p.data} that does not divide into "
-            f"workers={p.workers}: replicas are of equal size"
-        ),
-    ),
-    Refusal(
-        lambda p: ~p.plain & (p.workers == 1),
-        lambda p: (
-            f"workers must be at least 2 with method={p.worker_method.name}, got 1: they are the replicas that "
-            "talk; give workers"
-        ),
-    ),
-    Refusal(
-        lambda p: (p.chunks > 1) & (p.schedule != SCHEDULES.index("interleaved")),
-        lambda p: f"chunks must be 1 with schedule={p.schedule}, got {p.chunks}; take schedule=interleaved",
-    ),
-)
-
-
-def _keys_do_not_fit(policies: Policies, setting: PolicySetting) -> Mask:
-    t, keys = policies.tensor, setting.model.key_heads
-    return np.asarray(np.maximum(t, keys) % np.minimum(t, keys) != 0)
-
-
-def _no_equal_pieces(policies: Policies, setting: PolicySetting) -> Mask:
-    pieces, layers = policies.pipeline * policies.chunks, setting.model.layers
-    return (layers < pieces) if setting.uneven else np.asarray(layers % pieces != 0)
-
-
-def _no_whole_rounds(policies: Policies, setting: PolicySetting) -> Mask:
-    rounds = policies.micro_batches(setting) % policies.pipeline == 0
-    return np.asarray(~rounds & (policies.chunks > 1))
-
-
-def _strategy_refusal(method: WorkerMethod, workers: int, precision: str, model: Model) -> str | None:
-    """Why there is no such strategy among so many workers. It is played, so this is asked last, of what nothing else
-    refuses.
-    """
-    if workers == 1:
-        return None
-    from commeff.planner.worker_profile import WorkerProfile  # with torch
-
-    return WorkerProfile.of(method, model, precision, workers).refusal
-
-
-REFUSALS: tuple[Refusal, ...] = (
-    Refusal(
-        lambda p, s: p.tensor * p.pipeline * p.data != s.cluster.gpus,
-        lambda p, s: (
-            f"tensor x pipeline x data must be the {s.cluster.gpus} GPUs of {s.cluster.name}, got "
-            f"{p.tensor} x {p.pipeline} x {p.data}, which is {p.gpus} GPUs; take gpus={p.gpus} or another policy"
-        ),
-    ),
-    Refusal(
-        lambda p, s: np.full(len(p), p.precision not in s.cluster.gpu.peak_flops),
-        lambda p, s: p.precision_refusal(s.cluster.gpu),
-    ),
-    Refusal(
-        lambda p, s: s.global_batch % (p.data * p.micro_batch) != 0,
-        lambda p, s: f"global_batch must divide into data={p.data} x micro_batch={p.micro_batch}, got {s.global_batch}",
-    ),
-    Refusal(
-        lambda p, s: s.model.heads % p.tensor != 0,
-        lambda p, s: f"tensor must divide heads={s.model.heads}, got {p.tensor}",
-    ),
-    Refusal(
-        lambda p, s: s.model.ffn_width % p.tensor != 0,
-        lambda p, s: f"tensor must divide ffn_hidden={s.model.ffn_width}, got {p.tensor}",
-    ),
-    Refusal(
-        _keys_do_not_fit,
-        lambda p, s: (
-            f"tensor must be a multiple of kv_heads={s.model.key_heads} or divide it, got {p.tensor}: a tensor "
-            "above kv_heads replicates the heads of keys and values"
-        ),
-    ),
-    Refusal(
-        lambda p, s: p.sequence_parallel & (s.model.sequence % p.tensor != 0),
-        lambda p, s: f"tensor must divide sequence={s.model.sequence} with sequence_parallel, got {p.tensor}",
-    ),
-    Refusal(
-        _no_equal_pieces,
-        lambda p, s: (
-            f"pipeline x chunks must divide layers={s.model.layers}, got {p.pipeline} x {p.chunks}; "
-            "give stages=(layers of each piece)"
-        ),
-    ),
-    Refusal(
-        _no_whole_rounds,
-        lambda p, s: (
-            f"micro-batches of a rank must be a multiple of pipeline={p.pipeline} with chunks, got "
-            f"{s.global_batch // (p.data * p.micro_batch)}; take another micro_batch, or schedule=1f1b"
-        ),
-    ),
-)
-
-
-def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: Count, uneven: bool = False) -> Mask:
-    """True where a policy makes sense by itself and fits the model, the cluster and the batch. Memory is not asked.
-
-    With `uneven`, layers need not divide into equal pieces: yes where some `stages` would do.
-
-    Parameters
-    ----------
-    model : the transformer to be trained.
-    policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    global_batch : sequences in a step, over all ranks.
-    uneven : whether layers may be cut into unequal stages.
-
-    Examples
-    --------
-    >>> model, cluster = Model(24, 2048, 16, 1024, 51200), Cluster.named("a100_selene", gpus=8)
-    >>> many = Policies.of([Policy(tensor=8), Policy(pipeline=5, data=2), Policy(tensor=4, pipeline=2, micro_batch=3)])
-    >>> feasible(model, many, cluster, global_batch=64)
-    array([ True, False, False])
-    """
-    setting = PolicySetting(model, cluster, global_batch, uneven=uneven)
-    allowed = np.ones(len(policies), dtype=bool)
-    for own in OWN:
-        allowed &= ~own.holds(policies)
-    for refusal in REFUSALS:
-        allowed &= ~refusal.holds(policies, setting)
-    left = np.flatnonzero(allowed)
-    kinds, where = policies[left].apart(("method", "workers"))
-    for number, (place, workers) in enumerate(zip(kinds.method, kinds.workers, strict=True)):
-        if _strategy_refusal(policies.methods[place], int(workers), policies.precision, model) is not None:
-            allowed[left[where == number]] = False
-    return allowed

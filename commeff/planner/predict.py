@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from commeff.cluster import Cluster
-from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.constants import HELD_OUT, MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages
 from commeff.planner.model import Model
@@ -37,6 +37,12 @@ class Prediction:
     memory_bytes: float
     fits: bool
     breakdown: dict[str, dict[str, float]]
+
+    @property
+    def step_range(self) -> tuple[float, float]:
+        """Seconds between which nine of ten measured steps lie, of tables that the planner has not seen: `HELD_OUT`."""
+        low, high = HELD_OUT
+        return low * self.step_seconds, high * self.step_seconds
 
 
 def predict(
@@ -69,7 +75,7 @@ def predict(
     parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
     flops = global_batch * model.flops
-    done = flops + global_batch * model.recomputed_flops(policy.recompute)
+    done = flops + global_batch * model.recomputed_flops(policy.recompute) / policy.recompute_every
     peak = cluster.gpus * cluster.gpu.peak_flops[policy.precision]
     return Prediction(
         step_seconds=step,
@@ -101,18 +107,17 @@ def timeline(
 
 
 def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
-    layers = policy.layers_of(setting.model)
-    send = float(pieces.boundary[0]) if policy.pipeline > 1 else 0.0
+    each = [pieces.piece(layers) for layers in policy.layers_of(setting.model)]
 
-    def seconds(of: str, extra: float) -> list[float]:
-        each = [count * float(getattr(pieces.layer, of)[0]) + extra for count in layers]
-        each[0] += float(getattr(pieces.embedding, of)[0])
-        each[-1] += float(getattr(pieces.head, of)[0])
-        return each
+    def seconds(of: str, at_ends: str) -> list[float]:
+        found = [float(getattr(piece, of)[0]) for piece in each]
+        found[0] += float(getattr(pieces.embedding, at_ends)[0])
+        found[-1] += float(getattr(pieces.head, at_ends)[0])
+        return found
 
     m = int(Policies.of([policy]).micro_batches(setting)[0])
-    forward, backward, late = seconds("forward_total", send), seconds("backward_total", send), seconds("weights", 0.0)
-    return play(policy.schedule, m, forward, backward, late, policy.chunks)
+    forward, backward = seconds("forward", "forward_total"), seconds("backward", "backward_total")
+    return play(policy.schedule, m, forward, backward, seconds("weights", "weights"), policy.chunks)
 
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
@@ -121,7 +126,8 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     pieces = StepParts.of(policies, setting)
     run = _played(policy, setting, pieces)
     m, p = policies.micro_batches(setting), policy.pipeline
-    layers = np.array(policy.layers_of(model)).reshape(policy.chunks, p).sum(axis=0)
+    chunks = np.array(policy.layers_of(model)).reshape(policy.chunks, p)
+    layers = chunks.sum(axis=0)
     slowest = max(range(p), key=run.busy)
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
 
@@ -133,7 +139,7 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "compute": part("forward", "backward"),
         "recompute": part("recomputed"),
         "tensor": part("tensor"),
-        "pipeline": m * 2 * policy.chunks * pieces.boundary * (p > 1),
+        "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks[:, slowest]),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
     stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)

@@ -65,14 +65,18 @@ class WorkerTraffic:
     remembering: Numbers
     memory: Numbers
 
-    def hidden(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
-        """Seconds of `waiting` left of each step, and hidden, where a step has so much room and hides that share."""
-        left, gone = np.zeros_like(self.exposed), np.zeros_like(self.exposed)
+    def hide(self, room: Numbers, share: Numbers) -> tuple[Numbers, Numbers]:
+        """Seconds of `waiting` left of each step, and of the room, where a step has so much and hides that share: a
+        message of every step in at most all of it, however many steps it may take.
+        """
+        left, free = np.zeros_like(self.exposed), room.copy()
         for each in self.waiting:
-            behind = share[each.members] * np.minimum(each.seconds, each.windows * room[each.members])
-            gone[each.members] += each.often * behind
-            left[each.members] += each.often * (each.seconds - behind)
-        return left, gone
+            own, seconds = each.members, each.often * each.seconds
+            most = np.minimum(min(each.often * each.windows, 1.0) * room[own], free[own])
+            behind = share[own] * np.minimum(seconds, most)
+            free[own] -= behind
+            left[own] += seconds - behind
+        return left, free
 
     @classmethod
     def none(cls, like: Numbers) -> WorkerTraffic:
@@ -87,11 +91,21 @@ class Sharing(NamedTuple):
     Attributes
     ----------
     gradients : once a step; they may hide behind the last backward pass.
-    gathers : of weights (ZeRO-3) and scattered gradients in every micro-batch; they may hide behind computation.
+    forward, backward : in the passes of every micro-batch: weights (ZeRO-3) and scattered gradients.
+    alone : share of these two that nothing can hide.
     """
 
     gradients: Numbers
-    gathers: Numbers
+    forward: Numbers
+    backward: Numbers
+    alone: Numbers
+
+    def exposed(self, there: Numbers, back: Numbers, share: Numbers) -> Numbers:
+        """What is left of `forward` and `backward` where computing hides that share: each behind its own passes, which
+        compute for so long, `there` and `back`, as weights are fetched one unit ahead.
+        """
+        ahead, behind = ((1 - self.alone) * seconds for seconds in (self.forward, self.backward))
+        return self.forward + self.backward - share * (np.minimum(ahead, there) + np.minimum(behind, back))
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:
@@ -99,7 +113,14 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
 
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
     every micro-batch, as there is no room to add up whole gradients. 3: in every micro-batch two all-gathers of
-    weights and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
+    weights (one without `reshard`) and a reduce-scatter: 3 Psi instead of 2 Psi for one micro-batch.
+
+    The collectives of ZeRO-3 are one for each of u units, embeddings being a unit too, rings through the flat group, as
+    NCCL has nothing else for them, on all NICs of a node (Zhao 2023), or where every matrix is a unit, on one:
+
+        u (n-1) max(alpha + (g-1)/g P/(u n B),  alpha' + lambda P/(u n B'))
+
+    so many ranks and small units cost latencies. Before the first unit and after the last nothing is computed.
 
     Parameters
     ----------
@@ -110,13 +131,28 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
     weights, gradients, _ = STATES[policies.precision]
     groups, micro_batches = policies.sharing(setting.cluster), policies.micro_batches(setting)
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
-    often = micro_batches - 1
-    whole = collectives.all_reduce(groups, gradients * parameters)
-    once = np.select([policies.zero == 0, policies.zero < 3], [whole, reduce + gather], reduce)
-    many = np.select(
-        [policies.zero == 3, policies.zero == 2], [2 * micro_batches * gather + often * reduce, often * reduce], 0.0
+    layers, three = setting.model.layers / policies.pipeline, policies.zero == 3
+    units = 1 + np.where(policies.unit == 0, layers * setting.model.matrices, layers / np.maximum(policies.unit, 1))
+    scattered, gathered = (
+        micro_batches * units * _flat_rings(groups, policies, kind * parameters / units)
+        for kind in (gradients, weights)
     )
-    return Sharing(once, many)
+    whole = collectives.all_reduce(groups, gradients * parameters)
+    return Sharing(
+        gradients=np.select([policies.zero == 0, three], [whole, 0.0], reduce + gather),
+        forward=three * gathered,
+        backward=np.select(
+            [three, policies.zero == 2], [policies.reshard * gathered + scattered, (micro_batches - 1) * reduce], 0.0
+        ),
+        alone=three / units,
+    )
+
+
+def _flat_rings(groups: Groups, policies: Policies, size: Numbers) -> Numbers:
+    rings = collectives.reduce_scatter(groups, size, "ring")
+    if not (policies.unit == 0).any():
+        return rings
+    return np.where(policies.unit == 0, collectives.reduce_scatter(groups, size, "one_ring"), rings)
 
 
 def tied_seconds(policies: Policies, setting: PolicySetting) -> Numbers:

@@ -15,6 +15,7 @@ from commeff.replicas.arrivals import Listener
 from commeff.replicas.stacked import Batch, Loss, Stacked, put_into, trainable
 from commeff.sharding.precision import LossScale, lower_frozen, lowered
 from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.row import apart
 
 
 class LowStacked(Stacked):
@@ -87,10 +88,19 @@ class LowStacked(Stacked):
         awaited: Sequence[tuple[int, int]] = (),
         ready: Listener | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As `Stacked.compute`; nothing is ready before all is computed, and made one of 32 bits."""
+        """As `Stacked.compute`; nothing is ready of what is scaled, which may not be finite."""
         torch.mul(self._computed, l2, out=self._sums) if l2 else self._sums.zero_()
-        _, losses = super().compute(loss, batches, step)
-        self.gradients.copy_(self._sums)
+        widened: list[tuple[int, int]] = []
+
+        def widen(start: int, stop: int) -> None:
+            self.gradients[:, start:stop] = self._sums[:, start:stop]
+            widened.append((start, stop))
+            if ready is not None:
+                ready(start, stop)
+
+        _, losses = super().compute(loss, batches, step, 0.0, () if self.scales else awaited, widen)
+        for start, stop in apart(widened, self.layout.d):
+            self.gradients[:, start:stop] = self._sums[:, start:stop]
         if self.scales:
             there = [True] * len(self.scales) if self.active is None else self.active.tolist()
             rows = zip(self.scales, self.gradients, there, strict=True)

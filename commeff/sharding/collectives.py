@@ -93,7 +93,8 @@ class Axis:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
         if self.size == 1:
             return x
-        return torch.cat(self.post_gather(x)().chunk(self.size), dim)
+        gathered = self.post_gather(x)()
+        return gathered if dim == 0 else torch.cat(gathered.chunk(self.size), dim)
 
     def scatter(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of the sum over the ranks, without a gradient."""

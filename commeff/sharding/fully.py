@@ -10,7 +10,7 @@ FSDP gets the shard axis alone; the workers' axis is the method's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, NoReturn, cast
@@ -23,11 +23,13 @@ from torch.distributed.tensor import DTensor
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
+from commeff.sharding.deferred import Numbers, fill
 from commeff.sharding.fit import sharing_faults
 from commeff.sharding.foreign import resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
 from commeff.sharding.row import Row, Span
+from commeff.sharding.shard import Shard
 from commeff.sharding.zero import part_of
 
 
@@ -128,6 +130,30 @@ def _tie_again(places: Mapping[tuple[nn.Module, str], nn.Parameter | None]) -> N
         tensor.now = now  # type: ignore[union-attr]
 
 
+def fill_shards(model: nn.Module, numbers: Numbers, axis: Axis) -> None:
+    """`fill` for a model on the meta device that was given to `fully`: one whole tensor at a time is in memory."""
+    named = dict(model.named_parameters())
+
+    def shard(name: str, cut: Shard | None) -> Tensor | None:
+        value = numbers(name, cut)
+        if value is None or name not in named:
+            return value
+        own = torch.empty_like(named[name], device=value.device)
+        cast(DTensor, own).to_local().copy_(value[slice(*part_of(0, len(value), axis))])
+        return own
+
+    fill(model, shard)
+    _reset(module for module in model.modules() if isinstance(module, FSDPModule))
+
+
+def _reset(modules: Iterable[FSDPModule]) -> None:
+    """Let FSDP see which tensors are its shards now."""
+    for module in modules:
+        for group in module._get_fsdp_state()._fsdp_param_groups:
+            for parameter in group.fsdp_params:
+                parameter.reset_sharded_param()
+
+
 def _not_copied(_: Any) -> NoReturn:
     raise TypeError(
         "a model of zero=3 must not be copied, got copy.deepcopy(model): a rank holds shards of it; give average_into "
@@ -207,10 +233,7 @@ class FullyRow(Row):
             own = torch.from_dlpack(self._row[0, begin : begin + shard.numel()])
             parameter._local_tensor = own.view(shard.shape)
             begin += shard.numel()
-        for module in self._modules:
-            for group in cast(FSDPModule, module)._get_fsdp_state()._fsdp_param_groups:
-                for each in group.fsdp_params:
-                    each.reset_sharded_param()
+        _reset(cast(FSDPModule, module) for module in self._modules)
 
     def _shards(self) -> list[DTensor]:
         """The parameters, in the order of the row."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import ClassVar
 
 import torch
@@ -150,6 +150,16 @@ class Row(ABC):
         """The tensors that begin in these columns, and where they lie."""
         pairs = zip(self._named.values(), self._layout.fields, strict=True)
         return [(parameter, field) for parameter, field in pairs if start <= field.start < stop]
+
+
+def apart(spans: Iterable[Span], d: int) -> list[Span]:
+    """The columns of d that no span has.
+
+    >>> apart([(6, 8), (2, 4)], 8)
+    [(0, 2), (4, 6)]
+    """
+    ends = [0, *chain.from_iterable(sorted(spans)), d]
+    return [(start, stop) for start, stop in zip(ends[::2], ends[1::2], strict=True) if start < stop]
 
 
 def rows_of(parameters: Mapping[str, nn.Parameter], layout: Layout, dtype: torch.dtype) -> Tensor:

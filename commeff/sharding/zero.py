@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
-from commeff.sharding.row import Row, Span, rows_of
+from commeff.sharding.row import Row, Span, apart, rows_of
 
 
 class CopiedRow(Row):
@@ -36,12 +36,16 @@ class CopiedRow(Row):
         super().__init__(parameters, layout, axis, dtype)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
-        self._gradients = torch.zeros_like(self._row)
+        self._padded = self._row.new_zeros(1, axis.size * -(-layout.d // axis.size))
+        self._gradients = self._padded[:, : layout.d]
         self._version: int | None = None
         self._places = {
             field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
         }
-        self.gradient = self._gradients
+        self._widen_anew()
+
+    def _widen_anew(self) -> None:
+        self.gradient, self._widened = self._gradients, list[Span]()
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         return [(0, self._layout.d)]
@@ -57,25 +61,39 @@ class CopiedRow(Row):
         return self._row[:, start:stop]
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
-        # What several ranks share is summed before it is anybody's, what is in 16 bits made one of 32.
-        return spans if self._axis.size == 1 and self._master is None else ()
+        return spans if self._axis.size == 1 else ()  # what several ranks share is summed before it is anybody's
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
+        self._gather(start, stop)
+        if self._master is not None:
+            self._widen([(start, stop)])
+        return [(start, stop)]
+
+    def _widen(self, spans: Sequence[Span]) -> None:
+        """Let a method have these columns in its own dtype, in a row that lives until the step."""
+        if self.gradient is self._gradients:
+            self.gradient = torch.empty_like(self._gradients, dtype=self.dtype)
+        for start, stop in spans:
+            self.gradient[:, start:stop] = self._gradients[:, start:stop]
+        self._widened += spans
+
+    def _gather(self, start: int, stop: int) -> None:
         for parameter, field in self._fields(start, stop):
             self._placed(parameter, self._places[field.start])
         self._version = self._gradients._version
-        return [(start, stop)]
 
     def note(self) -> None:
-        self.arrived(0, self._layout.d)
+        self._gather(0, self._layout.d)
 
     def forget(self) -> None:
         super().forget()
         self._version = None
+        self._widen_anew()
 
     def begin(self, l2: float = 0.0) -> None:
         torch.mul(self._row, l2, out=self._gradients) if l2 else self._gradients.zero_()
         self._version = None
+        self._widen_anew()
         for parameter, field in self._fields(0, self._layout.d):
             parameter.grad = self._places[field.start]
 
@@ -93,10 +111,15 @@ class CopiedRow(Row):
     def finish(self) -> Tensor:
         self.note()
         self._version = None
-        return self._reduced().to(self.dtype)
+        if not self._widened:
+            return self._reduced().to(self.dtype)
+        self._widen(apart(self._widened, self._layout.d))
+        gradient = self.gradient
+        self._widen_anew()
+        return gradient
 
     def _reduced(self) -> Tensor:
-        return self._axis.reduce(self._gradients) / self._axis.size if self._axis.size > 1 else self._gradients
+        return self._axis.reduce(self._gradients).div_(self._axis.size) if self._axis.size > 1 else self._gradients
 
     def load(self, x: Tensor) -> None:
         for mine in (self.parameters, self._computed):
@@ -128,8 +151,12 @@ class SharedRow(CopiedRow):
 
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
-        padded = F.pad(self._gradients, (0, -self._layout.d % self._axis.size))
-        return (self._axis.scatter(padded, 1) / self._axis.size)[:, : stop - start]
+        summed = self._axis.post_scatter(self._padded.view(self._axis.size, -1))()
+        return summed.div_(self._axis.size)[:, : stop - start]
+
+    def whole(self, own: Tensor) -> Tensor:
+        missing = self._padded.shape[1] // self._axis.size - own.shape[1]
+        return self._axis.gather(F.pad(own, (0, missing)), 0).view(1, -1)[:, : self._layout.d]
 
     def load(self, x: Tensor) -> None:
         super().load(x)

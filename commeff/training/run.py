@@ -46,7 +46,7 @@ class Run:
     seconds : float
         The time that the steps took.
     exposed : float
-        The part of it in which this process stood still for others.
+        The part of it in which this process stood still for others; on a GPU, the host did.
     samples : int
         What all workers together have drawn; differs from the steps where gradients are accumulated.
     row : dict
@@ -189,8 +189,9 @@ class Run:
         self.exposed += self.communicator.transport.waited - waited
 
     def meet(self) -> None:
-        """Wait for all processes: a step is over when it is over everywhere."""
+        """Wait for this device and for all processes: a step is over when it is over everywhere."""
         with self.clock():
+            torch.get_device_module(self.replicas.parameters.device).synchronize()
             barrier(self.everybody)
 
     def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Set
 from math import prod
+from string import ascii_letters, digits
 from typing import Any
 
 import torch
@@ -67,7 +68,9 @@ def read_state(
     _compare_models(saved, shapes)
     same, where = state["workers"] == run.communicator.n, run.replicas.where
     if same and method != run.method:
-        raise OtherRun(f"must be of the method {run.method}, got one of {method}")
+        place = next((i for i, pair in enumerate(zip(run.method, method, strict=False)) if len({*pair}) > 1), 0)
+        mine, other = (_call_at(place, each) for each in (run.method, method))
+        raise OtherRun(f"must be of this run's method, in which there is {mine}, got one where it is {other}")
     values = {name: state[name] for name in EQUAL}
     values["began"] = values["began"] or run.measure_start()
     for name, value in values.items():
@@ -138,6 +141,23 @@ def _mean_row(saved: Mapping[str, Boxes], where: Whereabouts, workers: int) -> T
     for box in BoxNames(where).of(at, (workers, at.width), True):
         mean[box.part] = saved[box.name].read(box.offsets, box.sizes).double().mean(0).reshape(1, -1)
     return mean
+
+
+def _call_at(at: int, words: str) -> str:
+    """The innermost call around a place in a strategy's words, or in a piece of code.
+
+    >>> _call_at(14, "Delayed(Every(8, Average()), 2)"), _call_at(29, "Delayed(Every(8, Average()), 2)")
+    ('Every(8, Average())', 'Delayed(Every(8, Average()), 2)')
+    """
+    calls: list[int] = []  # where those begin that are open
+    for place, letter in enumerate(words):
+        if letter == "(":
+            calls.append(place)
+        elif letter == ")" and calls:
+            begin = calls.pop()
+            if begin < at <= place:
+                return words[len(words[:begin].rstrip(ascii_letters + digits + "_")) : place + 1]
+    return words
 
 
 def _compare_models(saved: Mapping[str, Boxes], own: Mapping[str, Shape]) -> None:

@@ -65,7 +65,8 @@ def on_mesh(
     model, numbers, vocabulary = _split(task, tensor, sequence)
     if staged:
         check_stages(model, _layers(task, model), pipeline.size, schedule, micro_batches)
-    fill(model, numbers, _own(_layers(task, model), model, pipeline, schedule) if staged else None)
+    if zero < 3:
+        fill(model, numbers, _own(_layers(task, model), model, pipeline, schedule) if staged else None)
     if recompute != "none":
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
@@ -81,9 +82,10 @@ def on_mesh(
             vocabulary=vocabulary,
         )
     if zero == 3:
-        from commeff.sharding.fully import fully
+        from commeff.sharding.fully import fill_shards, fully
 
         fully(model, mesh, dtype=named_precision(precision).dtype)
+        fill_shards(model, numbers, mesh.axis("shard"))
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
 
 

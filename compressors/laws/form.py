@@ -74,7 +74,8 @@ def _varied(kind: type[Compressor]) -> Iterator[Compressor]:
         if field.init:
             given = field.default_factory() if field.default_factory is not MISSING else field.default
             values = [] if given is MISSING else [given]
-            axes[field.name] = values + other_values(hints.get(field.name), *values)
+            larger = [(1 + value) / 2 for value in values if isinstance(value, float) and 0 < value < 1]
+            axes[field.name] = values + other_values(hints.get(field.name), *values) + larger
     if needed := [name for name, values in axes.items() if not values]:
         example = ", ".join(f"{name}=..." for name in needed)
         raise AssertionError(

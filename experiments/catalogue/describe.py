@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 from rich.console import Console
-from rich.syntax import Syntax
 
 from commeff.experiments.catalogue.borrowed import BORROWED
 from commeff.experiments.config.plugins import Choice
@@ -87,8 +86,13 @@ def shown(settings: Sequence[str], plugins: Sequence[Choice]) -> dict[str, Any]:
 
 def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     """Print the configuration, then what the parts do that the settings name; the method, if they name none."""
-    console = Console()
-    console.print(Syntax(yaml.safe_dump(dict(config), sort_keys=False), "yaml", background_color="default"))
+    console, words = Console(), yaml.safe_dump(dict(config), sort_keys=False)
+    if console.is_terminal:
+        from rich.syntax import Syntax  # which a file or a pipe need not wait for
+
+        console.print(Syntax(words, "yaml", background_color="default"))
+    else:
+        console.print(words, markup=False, highlight=False, soft_wrap=True)
     given = dict(word.split("=", 1) for word in settings if "=" in word)
     named = [group for group in GROUPS if group in config and group in given]
     explained = named or ["method"] * ("method" in config) or [*config]

@@ -61,6 +61,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": look.list_choices,
     "show": look.show,
     "check": tools.check,
+    "doctor": tools.doctor,
     "export": tools.export,
     "scale": scale.scale,
     "sys-info": look.system_information,
@@ -92,7 +93,6 @@ def only_from_a_checkout() -> None:
 
 for name, command in COMMANDS.items():
     app.command(name)(command)
-app.command("advise", hidden=True)(plan.advised)
 app.add_typer(tools.bench, name="bench")
 app.add_typer(data.app, name="data")
 app.add_typer(exercise.app, name="exercise")

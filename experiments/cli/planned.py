@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,25 +59,30 @@ def leave(option: str, words: list[str]) -> None:
     if words:
         raise ValueError(
             f"{' '.join(words)} must be left out with {option}, got both: {option} chooses {' '.join(words)} itself; "
-            f"leave them out, or leave {option} out"
+            "`commeff plan` without an option prices the policy that you give"
         )
 
 
-def show_step(question: Question, as_json: bool) -> None:
-    """Time and memory of a step of one policy, by part."""
+def show_step(question: Question, explained: bool, as_json: bool) -> None:
+    """Time and memory of a step of one policy, by part, and what would help."""
     from commeff.experiments.planning.plan import describe
-    from commeff.planner import predict
 
     policy = question.one()
-    prediction = predict(question.model, policy, question.cluster, global_batch=question.global_batch)
+    prediction = question.predict(policy)
     report = describe(question, policy, prediction)
+    if explained:
+        from commeff.experiments.planning.explain import explain
+
+        report["explain"] = explain(question, policy, prediction)
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
     typer.echo(heading(question))
+    low, high = report["step_range"]
     typer.echo(
         f"{report['policy']}\n\n"
-        f"step      {report['step_seconds']:.4g} s (modelled), {report['tokens_per_second']:,.0f} tokens/s\n"
+        f"step      {report['step_seconds']:.4g} s (modelled; {low:.4g} to {high:.4g} s in 9 of 10 tests), "
+        f"{report['tokens_per_second']:,.0f} tokens/s\n"
         f"of peak   {100 * report['mfu']:.1f} % MFU, {100 * report['hfu']:.1f} % HFU, "
         f"{report['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
         f"memory    {report['why']}\n"
@@ -89,6 +94,82 @@ def show_step(question: Question, as_json: bool) -> None:
     seconds, held = report["seconds"], report["bytes"]
     table(("time", "seconds", "share"), _shares(seconds, 1.0, report["step_seconds"]))
     table(("memory", "GiB", "share"), _shares(held, GIB, report["memory_bytes"]))
+    if explained:
+        _show_explained(**report["explain"])
+
+
+def _show_explained(machine: list[dict[str, Any]], policies: list[dict[str, Any]]) -> None:
+    lines = [[row["better"], _percent(row["saved_by_twice"]), f"{abs(row['derivative']):.3f}"] for row in machine]
+    table(("of the machine", "twice as good saves", "derivative"), lines)
+    lines = [
+        [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "" if row["fits"] else "no"]
+        for row in policies
+    ]
+    if lines:
+        table(("of the policy", "step s", "saves", "fits"), lines)
+    else:
+        typer.echo("No policy that differs in one choice is faster and fits.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share + 0.0:.1f} %".replace("-0.0", "0.0")
+
+
+def calibration(
+    measured: Path | None, words: list[str], plugins: Sequence[Choice], aside: bool
+) -> Callable[[Question], Question]:
+    """What makes of a question one on the user's own machine; the one asked, without measured steps."""
+    if measured is None:
+        return lambda question: question
+    from commeff.experiments.planning.calibrate import calibrated, read_steps
+
+    found, said = calibrated(read_steps(measured, words, plugins))
+    typer.echo(said + "\n", err=aside)
+    return found.of
+
+
+def show_compared(
+    files: tuple[Path, Path],
+    words: list[str],
+    plugins: Sequence[Choice],
+    calibrated: Callable[[Question], Question],
+    as_json: bool,
+) -> None:
+    """Two plans beside each other, part by part."""
+    from commeff.experiments.planning.plan import describe
+    from commeff.experiments.planning.question import read_file, read_question
+
+    reports = []
+    for file in files:
+        try:
+            question = calibrated(read_question([*read_file(file), *words], plugins))
+            policy = question.one()
+            policy.check(question.model, question.cluster, question.global_batch)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+        reports.append(describe(question, policy, question.predict(policy)) | {"heading": heading(question)})
+    if as_json:
+        typer.echo(json.dumps(dict(zip(map(str, files), reports, strict=True)), indent=2))
+        return
+    for file, report in zip(files, reports, strict=True):
+        typer.echo(f"{file}: {report['heading']}\n{report['policy']}\n{report['why']}\n")
+    for what, unit, whole in (("seconds", 1.0, "step_seconds"), ("bytes", GIB, "memory_bytes")):
+        first, second = ({"all": report[whole], **report[what]} for report in reports)
+        largest = sorted(first, key=lambda name: -max(first[name], second[name]))
+        lines = [
+            [name, *(f"{value / unit:.4g}" for value in (first[name], second[name], second[name] - first[name]))]
+            for name in largest
+            if first[name] or second[name]
+        ]
+        table((what if unit == 1 else "GiB", *(file.stem for file in files), "difference"), lines)
+
+
+def show_flags(question: Question, framework: str, as_json: bool) -> None:
+    """The flags of a framework, one a line."""
+    from commeff.experiments.planning.emit import FRAMEWORKS
+
+    flags = FRAMEWORKS[framework](question, question.one())
+    typer.echo(json.dumps(flags, indent=2) if as_json else "\n".join(flags))
 
 
 def heading(question: Question) -> str:
@@ -137,6 +218,7 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         method,
         seed=seed,
         top=top,
+        constants=question.constants,
         **fixed,
     )
     if as_json:
@@ -246,8 +328,8 @@ def show_zero(question: Question, as_json: bool) -> None:
     typer.echo(
         f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.data // policy.workers}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
-        f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; at stage 3 also the "
-        "layers that are gathered, and at the ends of a pipeline the embedding\n"
+        f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; also a bucket of "
+        "gradients,\n          at stage 3 the layers that are gathered, and at the ends of a pipeline the embedding\n"
         "others    activations, logits, a reserve\n"
     )
     table(
@@ -265,7 +347,7 @@ def draw_timeline(question: Question, path: Path) -> None:
     each = policy.data * policy.micro_batch
     whole = question.global_batch // each
     shown = min(whole, 3 * policy.pipeline)
-    run = timeline(question.model, policy, question.cluster, global_batch=shown * each)
+    run = timeline(question.model, policy, question.cluster, global_batch=shown * each, constants=question.constants)
     words = f"{policy.schedule}, {policy.pipeline} stages, " + (
         f"{whole} micro-batches" if shown == whole else f"as with {shown} of the {whole} micro-batches"
     )

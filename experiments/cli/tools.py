@@ -1,4 +1,4 @@
-"""Commands that test, measure and export: check, bench, export."""
+"""Commands that test, measure and export: check, doctor, bench, export."""
 
 from __future__ import annotations
 
@@ -66,6 +66,54 @@ def check(
                 if laws:
                     typer.echo(f"{name}: {len(laws)} of {len(own)} laws {words}: {', '.join(laws)}")
     raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
+
+
+def doctor(
+    nproc: Annotated[
+        int | None,
+        typer.Option("--nproc", help="Processes to start: one per GPU, or 4 on the CPU, by default; not in a job."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or cuda; cuda by default where there is a GPU.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Compare with this cluster, by default with the measured profile.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", help="Write a cluster file, for use with --cluster.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Examine this machine, or a job of torchrun or srun, in about three minutes; the exit code is 1 if a law is
+    broken. The output is one text, to paste into an issue.
+
+    It has the processes and their devices, the links between these, the bandwidth of collectives beside that of a
+    cluster's description, ten steps of every method against float64 on the host, and ten losses of a model that the
+    processes share in each way.
+
+    * `commeff doctor --profile mine.yaml`
+    * `torchrun --nproc-per-node 8 -m commeff doctor --cluster h100_400g`
+    """
+    with refusals(), deaths():
+        if nproc is not None and not 1 <= nproc <= MOST:
+            raise ValueError(f"--nproc must be at least 1 and at most {MOST}, got {nproc}")
+        try_file("--profile", profile)
+
+        import torch
+
+        from commeff.cluster.places import read_place
+        from commeff.experiments.measure import doctor as examination
+        from commeff.experiments.measure.profile import write
+
+        described = read_place({"cluster": cluster}).cluster if cluster else None
+        found = examination.run(nproc, device or ("cuda" if torch.cuda.device_count() else "cpu"))
+        if found is None:
+            return
+        measured = found.cluster(profile.stem if profile else "the fit")
+        if profile is not None and measured is not None:
+            write(measured, profile, [f"Measured by `commeff doctor` on {len(found.places)} processes; SI units."])
+    typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(found.lines(described or measured)))
+    raise typer.Exit(1 if any(not verdict.holds for verdict in found.verdicts) else 0)
 
 
 def export(
@@ -181,11 +229,11 @@ def comm(
         return
     tables(measured)
     if profile is not None:
-        size, seconds, modelled = links.agreement(measured, cluster)
-        typer.echo(
-            f"ring all-reduce of {write_size(size)}: measured {1e3 * seconds:.4g} ms, modelled on the profile "
-            f"{1e3 * modelled:.4g} ms ({modelled / seconds:.2f})"
-        )
+        for timing, modelled in links.agreement(measured.between, cluster):
+            typer.echo(
+                f"{timing.operation} of {write_size(timing.size)}: measured {1e3 * timing.seconds:.4g} ms, modelled on "
+                f"the profile {1e3 * modelled:.4g} ms ({modelled / timing.seconds:.2f})"
+            )
 
 
 def tables(measured: Measurements) -> None:

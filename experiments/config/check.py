@@ -64,8 +64,9 @@ def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
     plugins = choices(file)
     targets = {split(choice.node["_target_"])[1]: choice for choice in plugins}
     nearly = unfinished(load(file))
+    known_names = ", ".join(targets)
     if name and name not in {*targets, *nearly}:
-        raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets)}; it has {', '.join(targets)}")
+        raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets) or f'; it has {known_names}'}")
     names = [name] if name else [*targets, *nearly]
     groups = sorted({targets[own].group for own in names if own in targets})
     asked = {own: words_of(targets[own], words, groups) for own in names if own in targets}

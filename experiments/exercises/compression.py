@@ -61,6 +61,10 @@ def _errors(messages: Array, v: Array) -> list[float]:
     return [float(((of - v) ** 2).sum(-1).mean()) for of in (messages, messages.mean(1))]
 
 
+def _summed_error(messages: Array, v: Array) -> float:
+    return float((((messages - v) @ np.sign(v)) ** 2).mean())
+
+
 def _l2(v: Array) -> Array:
     return np.linalg.norm(v, axis=1, keepdims=True)
 
@@ -71,11 +75,11 @@ def _qsgd(
     random: np.random.Generator,
     norm: Callable[[Array], Array] = _l2,
     rounding: Callable[[Array, Array], Array] = lambda a, u: np.floor(a + u),
-    one: bool = False,
+    draws: Callable[[Array], tuple[int, ...]] = np.shape,
     signed: bool = True,
     safe: bool = True,
 ) -> Array:
-    a, u = levels * np.abs(v) / norm(v), np.full(v.shape, random.random()) if one else random.random(v.shape)
+    a, u = levels * np.abs(v) / norm(v), np.broadcast_to(random.random(draws(v)), v.shape)
     a = np.nan_to_num(a) if safe else a
     return norm(v) * (np.sign(v) if signed else 1) * rounding(a, u) / levels
 
@@ -169,6 +173,7 @@ QSGD_LAWS = (
     Law("every entry is a multiple of |v|/s", _drawn("off by", _from_grid)),
     Law("it is unbiased: E C(v) = v", _drawn("the mean", lambda c, v: c.mean((0, 1))), NOISE),
     Law("E|C(v) - v|^2 is that of `QSGD`, half of it for the mean of two rows", _drawn("both", _errors), NOISE / 2),
+    Law("each coordinate has a coin of its own", _drawn("the square of the summed error", _summed_error), NOISE / 2),
 )
 QSGD_ERRORS: Mapping[str, Any] = {
     "it rounds to the nearest level: round up with the probability of the fraction": {
@@ -185,7 +190,8 @@ QSGD_ERRORS: Mapping[str, Any] = {
         "norm": lambda v: np.abs(v).sum(1, keepdims=True)
     },
     "the norm is that of all rows together: each row has its own": {"norm": np.linalg.norm},
-    "one random number serves all rows: their errors then do not average out": {"one": True},
+    "one random number serves all rows: their errors then do not average out": {"draws": lambda v: ()},
+    "one random number serves a row: each coordinate has its own": {"draws": lambda v: (len(v), 1)},
     "the sign is lost: it travels beside the level": {"signed": False},
     "a zero vector is divided by its norm, 0: its message is 0": {"safe": False},
 }

@@ -70,9 +70,9 @@ def operations(communicator: Communicator, size: int, hosts: Sequence[int]) -> d
     size : bytes of a message.
     hosts : the number of the host of each process.
     """
-    transport, n = communicator.transport, communicator.n
-    vector, received = torch.zeros(1, max(1, size // 4)), torch.zeros(1, max(1, size // 4))
-    rows = torch.zeros(1, max(1, size // n), dtype=torch.uint8)
+    transport, n, device = communicator.transport, communicator.n, communicator.context.device
+    vector, received = (torch.zeros(1, max(1, size // 4), device=device) for _ in range(2))
+    rows = torch.zeros(1, max(1, size // n), dtype=torch.uint8, device=device)
 
     def exchange(after: int, before: int) -> Operation:
         return lambda: transport.exchange("bench", {after: vector}, {before: received})()
@@ -110,7 +110,7 @@ def measure(
     timings = []
     for size in sizes:
         count = calls(size)
-        seconds = time_in_turns(operations(communicator, size, hosts), rounds, count)
+        seconds = time_in_turns(operations(communicator, size, hosts), rounds, count, communicator.context.device)
         timings += [Timing(name, communicator.n, size, median(own) / count) for name, own in seconds.items()]
         progress()
     return timings

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from commeff import Communicator
 from commeff.cluster import GPU, Cluster
-from commeff.cluster.collectives import all_reduce
+from commeff.cluster.collectives import all_gather, all_reduce, point_to_point, server
 from commeff.cluster.groups import Groups
 from commeff.cluster.hardware import Codec
 from commeff.communicator.wire.records import share_json
@@ -32,6 +32,7 @@ from commeff.experiments.measure.profile import describe
 from commeff.experiments.run.progress import reporter
 
 ROUNDS = 5
+ALGORITHMS = {"all_reduce": "auto", "ring": "one_ring", "tree": "binomial_tree"}
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,18 @@ def rows(measured: Measurements) -> list[dict[str, Any]]:
     return [dict(zip(keys, (*row[:4], float(f"{row[4]:.4g}"), row[5], n), strict=True)) for row in numbers]
 
 
-def agreement(measured: Measurements, cluster: Cluster) -> tuple[int, float, float]:
-    """The largest message, and the seconds of our ring on it: measured, and modelled on the profile."""
-    own = [timing for timing in measured.between.timings if timing.operation == "ring"]
-    largest = max(own, key=lambda timing: timing.size)
-    return largest.size, largest.seconds, float(all_reduce(Groups.first(cluster, largest.n), largest.size, "one_ring"))
+def agreement(between: Between, cluster: Cluster) -> list[tuple[Timing, float]]:
+    """Each operation on the largest messages, and its seconds as modelled on a cluster."""
+    largest = max(timing.size for timing in between.timings)
+    return [(each, modelled(each, cluster)) for each in between.timings if each.size == largest]
+
+
+def modelled(timing: Timing, cluster: Cluster) -> float:
+    """The seconds of an operation on a cluster, whose GPUs are as many as the processes."""
+    operation, n, size = timing.operation, timing.n, timing.size
+    groups = Groups.first(cluster.with_gpus(n), cluster.local if operation == collectives.INSIDE else n)
+    if operation in ALGORITHMS:
+        return float(all_reduce(groups, size, ALGORITHMS[operation]))
+    if operation == collectives.ALL_GATHER:
+        return float(all_gather(groups, size / n))
+    return float(server(groups, size) if operation == "server" else point_to_point(groups, size))

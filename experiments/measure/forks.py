@@ -12,6 +12,7 @@ import torch.distributed as dist
 from commeff import Communicator
 from commeff.experiments.measure.timing import one_thread, time_interleaved
 from commeff.experiments.run.crew import Fork, crew
+from commeff.experiments.run.system import own_device
 
 TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
 
@@ -19,7 +20,11 @@ T = TypeVar("T")
 
 
 def on_forks(
-    nproc: int, workers: int, measure: Callable[[Communicator], T], prepare: Callable[[int], None] = lambda rank: None
+    nproc: int,
+    workers: int,
+    measure: Callable[[Communicator], T],
+    prepare: Callable[[int], None] = lambda rank: None,
+    kind: str = "cpu",
 ) -> T:
     """Call `measure` on forks of one thread each, which share the workers over gloo; the result of rank 0.
 
@@ -28,17 +33,23 @@ def on_forks(
     nproc, workers : forks, and the workers that they share.
     measure : is given the communicator of its process.
     prepare : called first in each fork, with its rank.
+    kind : of the devices that the communicator's context has: "cpu" or "cuda".
     """
 
     def member(fork: Fork) -> T:
-        with one_thread(), fork.group(TIMEOUT):
-            return measure(Communicator(workers=workers, distributed=True))
+        device = own_device(kind, fork.rank)
+        with one_thread(), fork.group(TIMEOUT, device):
+            communicator = Communicator(workers=workers, distributed=True)
+            communicator.context.device = device
+            return measure(communicator)
 
     with crew(nproc, member, prepare) as forks:
         return forks.results()[0]
 
 
-def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, list[float]]:
+def time_in_turns(
+    contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int, device: torch.device | str = "cpu"
+) -> dict[str, list[float]]:
     """Wall-clock seconds of `calls` calls of each contestant at the slowest process, round by round.
 
     Every process calls it with the same names in the same order. A first round warms up and does not count.
@@ -48,6 +59,7 @@ def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, 
     contestants : what is called, by name.
     rounds : measured rounds.
     calls : of each contestant in a round.
+    device : where they work; a block ends when this is done.
     """
     own: dict[str, list[float]] = {name: [] for name in contestants}
 
@@ -56,6 +68,7 @@ def time_in_turns(contestants: Mapping[str, Callable[[], object]], rounds: int, 
         start = time.perf_counter()
         for _ in range(calls):
             run()
+        torch.get_device_module(device).synchronize()
         seconds.append(time.perf_counter() - start)
 
     blocks = {name: lambda run=run, name=name: block(run, own[name]) for name, run in contestants.items()}

@@ -107,12 +107,12 @@ def measure(communicator: Communicator, rounds: int, sizes: Sequence[int], progr
 
     One pair after the other, and all pairs interleaved. `progress` is called after each size.
     """
-    chosen = pairs(communicator.n)
+    chosen, device = pairs(communicator.n), communicator.context.device
     times: dict[tuple[int, int], list[float]] = {pair: [] for pair in chosen}
     for size in sizes:
-        buffer, count = torch.zeros(max(1, size // 4)), calls(size)
+        buffer, count = torch.zeros(max(1, size // 4), device=device), calls(size)
         contestants = {str(pair): ping_pong(communicator.transport, pair, buffer) for pair in chosen}
-        seconds = time_in_turns(contestants, rounds, count)
+        seconds = time_in_turns(contestants, rounds, count, device)
         for pair in chosen:
             times[pair].append(median(seconds[str(pair)]) / (2 * count))
         progress()

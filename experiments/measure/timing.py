@@ -22,9 +22,12 @@ def one_thread() -> Iterator[None]:
 
 
 def time_interleaved(
-    contestants: Mapping[str, Callable[[], object]], rounds: int, calls: int = 1
+    contestants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    calls: int = 1,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, list[float]]:
-    """CPU seconds of `calls` calls of each contestant, round by round, after one round that warms up.
+    """CPU seconds of `calls` calls of each contestant, round by round, after one round that warms up; or a clock's.
 
     Each round begins with the next contestant: who follows whom, and finds what in the cache, is worth some percent.
     """
@@ -33,12 +36,24 @@ def time_interleaved(
     for r in range(rounds + 1):
         order.append(order.pop(0))
         for name, run in order:
-            start = time.process_time()
+            start = clock()
             for _ in range(calls):
                 run()
             if r:
-                seconds[name].append(time.process_time() - start)
+                seconds[name].append(clock() - start)
     return seconds
+
+
+def clock_of(device: torch.device | str) -> Callable[[], float]:
+    """The clock of what runs on a device: this process's on the CPU; elsewhere it waits for what was begun there."""
+    if torch.device(device).type == "cpu":
+        return time.process_time
+
+    def clock() -> float:
+        torch.get_device_module(device).synchronize()
+        return time.perf_counter()
+
+    return clock
 
 
 def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:

@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from commeff.experiments.planning.question import Question
 from commeff.planner import Policies, Policy, WorkerMethod, estimate
-from commeff.planner.policy import feasible
+from commeff.planner.refusals import feasible
 from commeff.planner.search.space import divisors, is_canonical
 
 GIGABIT = 1e9 / 8
@@ -84,7 +84,7 @@ def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
     def seconds(gigabits: float) -> float:
         cluster = question.cluster.with_inter(bandwidth=gigabits * GIGABIT)
         good = feasible(question.model, policies, cluster, question.global_batch) & is_canonical(policies)
-        priced = estimate(question.model, policies, cluster, question.global_batch)
+        priced = estimate(question.model, policies, cluster, question.global_batch, question.constants)
         good &= priced.memory_bytes <= cluster.gpu.memory_bytes
         return float(np.where(good, priced.step_seconds * steps, inf).min())
 

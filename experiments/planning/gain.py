@@ -222,7 +222,8 @@ def conclusion(rows: Sequence[Gain], where: str) -> tuple[str, Gain]:
     methods = [each for each in others if each.plan and not each.of.baseline]
     if methods and all(each in unknown for each in methods):
         best = max(methods, key=lambda gain: gain.break_even)
-        words = f"no verdict on any method: {best.name} would win with at most"
+        cheaper = f"{wins[0].name} wins, but " if wins else ""
+        words = f"{cheaper}no other method than psgd has a verdict: {best.name} would win with at most"
         return f"On {where}, {words} {floor(best.break_even)} times psgd's steps, but {best.silence}.", best
     if not wins + depends + loses:
         return f"On {where}, psgd stays: no method has a policy there.", psgd

@@ -10,7 +10,7 @@ from typing import Any
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.question import Question, method_words
-from commeff.planner import Policy, Prediction, WorkerMethod, predict
+from commeff.planner import Policy, Prediction, WorkerMethod
 
 GIB = 2**30
 SENT = ("tensor", "pipeline", "data", "workers")  # parts of a step that are communication which nothing hides
@@ -54,6 +54,7 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "global_batch": question.global_batch,
         "policy": policy_words(policy),
         "step_seconds": prediction.step_seconds,
+        "step_range": prediction.step_range,
         "tokens_per_second": tokens / prediction.step_seconds,
         "tflops_per_gpu": prediction.tflops_per_gpu,
         "mfu": prediction.mfu,
@@ -158,4 +159,4 @@ def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Predic
     for values in product(*choices.values()):
         with suppress(ValueError):
             new = replace(policy, **dict(zip(choices, values, strict=True)))
-            yield new, predict(question.model, new, question.cluster, global_batch=question.global_batch)
+            yield new, question.predict(new)

@@ -20,7 +20,7 @@ from commeff.cluster.hardware import quantity
 from commeff.experiments.config.method_words import check_words, label, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
-from commeff.planner import Model, Policy, WorkerMethod
+from commeff.planner import MEASURED, Constants, Model, Policy, Prediction, WorkerMethod, predict
 from commeff.planner.policies import PLAIN
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Question:
     global_batch : sequences of a step.
     policy : the given fields of a policy.
     tokens : of the whole training run, or None.
+    constants : what a real machine reaches of its data sheet.
     """
 
     name: str
@@ -57,6 +58,11 @@ class Question:
     global_batch: int
     policy: dict[str, Any]
     tokens: float | None
+    constants: Constants = MEASURED
+
+    def predict(self, policy: Policy) -> Prediction:
+        """What a policy costs."""
+        return predict(self.model, policy, self.cluster, global_batch=self.global_batch, constants=self.constants)
 
     def one(self) -> Policy:
         """The policy. Unless given, data-parallel ranks are all that are left, and each is a worker if any method but
@@ -144,6 +150,19 @@ def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Qu
         raise ValueError(f"tokens must be a number above 0, such as tokens=300e9, got {tokens!r}")
     batch = values.get("global_batch", _batch(cluster.gpus))
     return Question(name, model, cluster, batch, policy, tokens)
+
+
+def read_file(path: Path) -> list[str]:
+    """The settings of a YAML file of `KEY: VALUE`, as words."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ValueError("must be YAML, such as tensor: 8") from None
+    if not isinstance(content, dict) or any(isinstance(value, dict) for value in content.values()):
+        raise ValueError("must hold lines of KEY: VALUE, such as tensor: 8")
+    return [
+        f"{key}={','.join(map(str, value)) if isinstance(value, list) else value}" for key, value in content.items()
+    ]
 
 
 def read_word(setting: str) -> tuple[str, Any]:

@@ -12,7 +12,7 @@ from commeff.experiments.planning.bandwidth import planned
 from commeff.experiments.planning.convergence import said
 from commeff.experiments.planning.evidence import way_label
 from commeff.experiments.planning.question import Question
-from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate, predict
+from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
@@ -122,7 +122,7 @@ def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
     rows = []
     for zero in range(4):
         one = replace(policy, zero=zero)
-        found = predict(question.model, one, question.cluster, global_batch=question.global_batch)
+        found = question.predict(one)
         parts = found.breakdown["bytes"]
         ours = {name: parts[name] for name in HELD}
         each = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,13 +52,20 @@ def table_code(path: Path) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename == str(path):
             lines.append(error.lineno)
         if isinstance(error, TableError) and not lines:
-            raise ConfigError([f"{path.name}: {error}"]) from None
+            raise ConfigError([f"{path.name}{_line(path, str(error))}: {error}"]) from None
         if not lines or is_interrupt(error):
             raise
         ours = isinstance(error, (TableError, ConfigError, OSError))
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         words = [*([] if ours else [type(error).__name__]), *filter(None, [" ".join(text.split())])]
         raise ConfigError([f"{path.name} line {lines[-1]}: {': '.join(words)}"]) from None
+
+
+def _line(path: Path, error: str) -> str:
+    """The line of the first string of a table's file that an error quotes, in words; "" if there is none."""
+    tree, quoted = ast.parse(path.read_bytes()), re.findall(r"'([^']+)'", error)
+    strings = {node.value: node.lineno for node in reversed([*ast.walk(tree)]) if isinstance(node, ast.Constant)}
+    return next((f" line {strings[word]}" for word in quoted if word in strings), "")
 
 
 def execute(path: Path) -> dict[str, Any]:

@@ -211,6 +211,10 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         raise TableError("there is no cluster, on which it could model runs; give cluster = NAME or FILE")
     base = read_settings(raw.get("base", {}), "base")
     full = read_cases(raw.get("grid"), base, {}, parameters)
+    check_settings(base, full, "base: ", parameters)
+    for name in dict.fromkeys(case.name for case in full):
+        own = [case for case in full if case.name == name]
+        check_settings(dict.fromkeys(key for case in own for key in case.labels), own, "grid: ", parameters)
     if twice := repeated(full):
         raise TableError(f"grid has {', '.join(twice)} twice; keep one")
     scales = read_scales(raw, scale, base, added, parameters, measure)

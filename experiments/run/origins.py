@@ -19,7 +19,7 @@ import numpy as np
 
 from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.registry import known, locate, plugins_in, split
-from commeff.experiments.config.schema import ConfigError, current
+from commeff.experiments.config.schema import GROUPS, ConfigError, current
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.reading import parse_yaml, read_json, read_mapping
@@ -71,6 +71,21 @@ def origin_of(config: Mapping[str, Any], run: RunFolder) -> str | None:
     if step > config["steps"]:
         raise ConfigError([f"steps must be at least {step}, got {config['steps']}: {folder.name} stands there"])
     return f"{folder.name} at step {step}"
+
+
+def differences(run: RunFolder) -> str:
+    """In words, the settings of the parts of a run that are others in the run that it goes on from; "" if none are."""
+    ours = read_mapping(run.path / "config.yaml", parse_yaml)
+    if not ours.get("resume_from"):
+        return ""
+    theirs = current(read_mapping(Path(ours["resume_from"]) / "config.yaml", parse_yaml))
+    words = [
+        f"{part}.{key} is {theirs[part][key]} there and {value} here"
+        for part in GROUPS
+        for key, value in (ours.get(part) or {}).items()
+        if key in (theirs.get(part) or {}) and theirs[part][key] != value
+    ]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _fault(must: str, folder: Path, got: str) -> ConfigError:

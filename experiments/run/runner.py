@@ -27,7 +27,7 @@ from commeff.experiments.config.schema import ConfigError, over_mesh
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.local import LOCAL, Forks, Train, held_bytes, on_processes
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.origins import GRAPH_FILES, keep_graphs, origin_of, plugin_info
+from commeff.experiments.run.origins import GRAPH_FILES, differences, keep_graphs, origin_of, plugin_info
 from commeff.experiments.run.progress import Heartbeat, Progress, Stop, stop_on_signals
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
@@ -183,7 +183,7 @@ def supervise(
         run.mark(summary["state"], step=summary["steps"], steps=steps, **why, wall=wall)
     except CheckpointRefused as error:
         run.mark("killed")
-        raise ConfigError([str(error)]) from None
+        raise ConfigError([f"{error}{differences(run)}"]) from None
     except BaseException as error:
         if is_interrupt(error):
             run.mark("killed")

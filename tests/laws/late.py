@@ -48,6 +48,12 @@ RENAMED = {  # later versions of torch call some collectives by other names
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
 }
 
+REFUSED = ("merge_remote_group", "monitored_barrier", "recv_anysource", "split_group")
+SILENT = {  # nothing is sent by these
+    *("abort", "bound_device_id", "boxed", "get_group_store", "group_desc", "group_name", "name", "rank"),
+    *("set_timeout", "size", "unbox", "use_pg_for_symm_mem_rendezvous"),
+}
+
 
 class Operation(dist.Work):
     """An operation, which has not begun when it is posted."""
@@ -215,6 +221,15 @@ def _collective(name: str) -> Any:
     return lambda self, *args, **options: self.post(name, *args, *options.values())
 
 
+def _refused(name: str) -> Any:
+    def refuse(self: Late, *args: Any, **options: Any) -> None:
+        raise NotImplementedError(f"a group like NCCL's has no {name}")
+
+    return refuse
+
+
+for _name in REFUSED:
+    setattr(Late, _name, _refused(_name))
 for _name, _operation in {**{name: name for name in COLLECTIVES}, **RENAMED}.items():
     setattr(Late, _name, _collective(_operation))
 

@@ -74,3 +74,12 @@ def test_who_waits_for_a_slow_process_counts_it_and_not_its_evaluations(monkeypa
     monkeypatch.setattr(time, "perf_counter", lambda: float(shared[0]))
     (fast, waited), (slow, _) = on_processes(2, partial(seconds, shared))
     assert fast == waited == slow == STEPS * LATE
+
+
+def test_what_a_device_has_not_computed_yet_when_the_host_is_through_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: late[0])
+    monkeypatch.setattr(torch.cpu, "synchronize", lambda: late.append(late.pop() + EVERY * LATE))
+    settings = RunSettings(steps=STEPS, evaluate_every=EVERY)
+    found = train(Quadratic(workers=2), methods.local_sgd(SGD, 100), Communicator(workers=2), settings)
+    assert found["seconds"] == STEPS * LATE

@@ -21,7 +21,7 @@ import tests.commeff.sharding.test_zero as zero
 import tests.laws.test_engines as engines
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.sharding import Mesh, collectives
-from tests.laws.late import NAME, late
+from tests.laws.late import NAME, REFUSED, SILENT, Late, late
 from tests.laws.processes import by_case, on_processes
 
 SOON = 2.0  # seconds after which a group has waited for ever
@@ -132,6 +132,23 @@ def in_another_order() -> None:
 def test_faults_that_other_groups_hide_are_found(fault: Callable[[], None], words: str) -> None:
     with late(SOON), pytest.raises(MemberLost, match=words):
         on_processes(2, fault)
+
+
+def test_no_public_name_of_torchs_group_goes_past_it() -> None:
+    """What a later version of torch adds is to be posted, refused, or known to send nothing."""
+    names = {name for name in dir(dist.ProcessGroup) if name.islower() and not name.startswith("_")}
+    assert names - SILENT <= {*vars(Late)}
+
+    def member() -> None:
+        group: Any = dist.group.WORLD
+        for name in REFUSED:
+            with pytest.raises(NotImplementedError, match=f"has no {name}"):
+                getattr(group, name)([torch.ones(3)], 0)
+        with pytest.raises(NotImplementedError, match="has no recv_anysource"):
+            dist.recv(torch.ones(3))
+
+    with late():
+        on_processes(2, member)
 
 
 def test_it_is_torchs_group_in_all_else() -> None:

@@ -13,6 +13,7 @@ FIRST = 24  # rows at random before there is anything to model
 KEPT, LATEST = 160, 80  # rows that the model sees: the best, and the latest
 CANDIDATES, NEAR = 400, 8  # rows drawn to choose from; children of each of so many of the best come on top
 LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of the kernel, tried at every fit
+MOST = 0.75  # quantile of the values that the model tells apart
 NOISE = 1e-3  # of the process, in units of the spread of values
 
 
@@ -20,8 +21,8 @@ class Bayes(Searcher):
     """exp(-distance / length) between rows, distance adding up, over the numbers, 1/2 for being different and 1/2
     scaled by how far apart; the length is the likeliest of a few.
 
-    Values are centred and scaled. Expected improvement (Mockus 1978) picks from random rows and from mutants of the
-    best, several at a time.
+    Values are centred and scaled, and the worst quarter counts as its best: what does not fit would blur the rest.
+    Expected improvement (Mockus 1978) picks from random rows and from mutants of the best, several at a time.
     """
 
     batch = 8
@@ -57,7 +58,7 @@ class Bayes(Searcher):
 
         order = np.argsort(self.values, kind="stable")[:KEPT]
         seen = np.union1d(order, np.arange(len(self.rows))[-LATEST:])
-        rows, values = self.rows[seen], self.values[seen]
+        rows, values = self.rows[seen], np.minimum(self.values[seen], np.quantile(self.values[seen], MOST))
         centre, spread = values.mean(), max(float(values.std()), 1e-6)
         y = (values - centre) / spread
         near, across = self._distance(rows, rows), self._distance(candidates, rows)

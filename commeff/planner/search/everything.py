@@ -111,9 +111,9 @@ def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASU
     for row, steps in zip(rows, space.steps(rows), strict=True):
         policy = space.policy(row)
         pieces = chain(space.model, policy, space.cluster, space.global_batch, constants)
-        cut = recut(policy, solve(pieces))
-        if cut.stages is not None:
-            policies.append((cut, float(steps)))
+        cuts = solve(pieces)
+        if cuts is not None and len(set(cuts)) > 1:
+            policies.append((replace(policy, stages=cuts), float(steps)))
     return policies
 
 
@@ -156,23 +156,11 @@ def chain(
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)
     n += 1
     first, last = stage == 0, stage == p - 1
-    seconds = n * float((pieces.layer.forward_total + pieces.layer.backward_total)[0]) + 2 * float(pieces.boundary[0])
-    seconds = seconds + first * float((pieces.embedding.forward_total + pieces.embedding.backward_total)[0])
-    seconds = seconds + last * float((pieces.head.forward_total + pieces.head.backward_total)[0])
+    piece = pieces.piece(n)
+    seconds = piece.forward + piece.backward + first * pieces.embedding.total + last * pieces.head.total
     in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
     columns = (n, first.astype(int) + last, first, last, in_flight)
     stages = PipelineStages(*(column[None] for column in columns))
     held = memory(one, setting, stages, worker_memory(one, setting, stages))
     fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
     return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)
-
-
-def recut(policy: Policy, cuts: Cuts) -> Policy:
-    """The policy with these layers on its stages.
-
-    Parameters
-    ----------
-    policy : the policy to be changed.
-    cuts : layers of each stage; None: left as they are.
-    """
-    return policy if cuts is None or len(set(cuts)) == 1 else replace(policy, stages=cuts)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster
 from commeff.planner.model import Model, count
 from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
-from commeff.planner.policy import Policy, feasible
+from commeff.planner.policy import Policy
+from commeff.planner.refusals import feasible
 
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -95,13 +96,10 @@ class Space:
         """The policies that rows stand for, as `estimate` takes them."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
         data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
-        never = np.zeros(len(rows), dtype=bool)
         return Policies(
             data=data,
             method=rows[:, -1],
             overlap=np.full(len(rows), OVERLAPS.index(self.overlap)),
-            partition_checkpoints=never,
-            offload_checkpoints=never,
             methods=tuple(self.ways),
             precision=self.precision,
             **columns,

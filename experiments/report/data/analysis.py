@@ -141,6 +141,10 @@ class Analysis:
         lost = []
         if goal and seen and goal not in seen:
             lost = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"]
+        reached = [(run, run.reached(*own)) for own in self.grid.target.items() for run in self.runs]
+        found = [float(first["step"]) > run.record.curve["step"].min() for run, first in reached if first is not None]
+        if found and not any(found):
+            lost.append("the first evaluation of each run is at the target: choose another, or a lower evaluate_every=")
         return lost + edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
 
     def measured(self, metric: str) -> bool:

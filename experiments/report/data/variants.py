@@ -277,11 +277,13 @@ def is_number(text: str | None) -> bool:
 def _names(tasks: Sequence[str], labels: Sequence[Mapping[str, str]], cells: Sequence[StoredCell]) -> list[str]:
     """What to call variants by their first cells: the author's name, else the values of their labels, or the method.
 
-    Keys too where those coincide on one task.
+    Where those coincide on one task: an author's name and the settings that differ, else all settings with their keys.
 
     >>> cells = [StoredCell(f"psgd-digits-{i}", i, {}, name=name) for i, name in enumerate(("Ours", "Ours", None))]
     >>> _names(["digits"] * 3, [{"topology": "ring"}, {"topology": "star"}, {}], cells)
     ['Ours topology=ring', 'Ours topology=star', 'psgd']
+    >>> _names(["digits"] * 2, [{"method": "dsgd", "lr": "1"}, {"method": "dsgd", "lr": "2"}], cells[:2])
+    ['Ours lr=1', 'Ours lr=2']
     >>> _names(["digits"] * 2, [{"method": "dsgd", "topology": "ring"}, {"method.period": "8"}], cells[2:] * 2)
     ['dsgd ring', 'period=8']
     """
@@ -289,10 +291,13 @@ def _names(tasks: Sequence[str], labels: Sequence[Mapping[str, str]], cells: Seq
         cell.name or " ".join(_word(*label) for label in own.items()) or cell.run.split("-")[0]
         for cell, own in zip(cells, labels, strict=True)
     ]
-    counts = Counter(zip(tasks, names, strict=True))
+    alike: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
+    for task, name, own in zip(tasks, names, labels, strict=True):
+        alike[task, name].append(own)
     for i, (task, own, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
-        if counts[task, names[i]] > 1:
-            names[i] = f"{cell.name or ''} {' '.join(f'{key}={value}' for key, value in own.items())}".strip()
+        if len(same := alike[task, names[i]]) > 1:
+            differing = (key for key in own if not cell.name or any(each.get(key) != own[key] for each in same))
+            names[i] = f"{cell.name or ''} {' '.join(f'{key}={own[key]}' for key in differing)}".strip()
     return names
 
 

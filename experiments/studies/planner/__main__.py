@@ -18,7 +18,7 @@ Evaluations = Annotated[int, typer.Option(help="Choices of constants that one fi
 
 @app.command("fit")
 def fit_command(evaluations: Evaluations = 400) -> None:
-    """Fit the five constants on the three measured tables, and print them beside those that ship."""
+    """Fit the four constants on the three measured tables, and print them beside those that ship."""
     from commeff.experiments.studies.planner.fit import BOUNDS, TABLES, Measured, fit, mape
 
     measured = Measured()
@@ -33,7 +33,7 @@ def fit_command(evaluations: Evaluations = 400) -> None:
 @app.command()
 def tables(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
-    evaluations: Evaluations = 200,
+    evaluations: Evaluations = 120,
 ) -> None:
     """Every table of the lectures and every measured table beside the planner's figures, as CSV and one report.md."""
     from commeff.experiments.studies.planner.report import write

@@ -82,6 +82,13 @@ def fits(measured: Measured, evaluations: int) -> pd.DataFrame:
     return pd.DataFrame([{"fit": name, **score(measured.errors(c)), **asdict(c)} for name, c in chosen.items()])
 
 
+def unseen(fits: pd.DataFrame) -> dict[str, Constants]:
+    """The constants of each table that a row of `fits` has not seen."""
+    rows = fits.set_index("fit")
+    names = [*asdict(MEASURED)]
+    return {table: Constants(*rows.loc[f"without {table}", names].astype(float)) for table in TABLES}
+
+
 def score(errors: Errors) -> dict[str, float]:
     """What the targets speak of, in percent; and Spearman's correlation."""
     return {

@@ -77,6 +77,7 @@ def _vtrain_policy(row: Row, recompute: str) -> Policy:
         micro_batch=int(row["micro_batch"]),
         recompute=recompute,
         precision="fp16",
+        overlap="none",
     )
 
 
@@ -108,6 +109,7 @@ def megatron_policies(row: Row) -> list[Policy]:
             schedule="interleaved" if pipeline > 1 else "1f1b",
             recompute="full",
             precision="fp16",
+            overlap="none",
         )
         for micro_batch in MICRO_BATCHES
         for chunks in (CHUNKS if pipeline > 1 else (1,))

@@ -28,7 +28,9 @@ from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
 from commeff.sharding import Axis, Layers, Plan, cross_entropy
 
-CHUNK = 8192  # about as many tokens evaluated at a time
+CHUNK = 8192  # about as many tokens evaluated at a time; fewer of a large vocabulary
+LOGITS = 2**26  # as many numbers are their logits, at most, unless those of one window are more
+TESTED = 2**22  # as many tokens of the test text are predicted, at most
 
 
 class Language(Settled):
@@ -58,7 +60,7 @@ class Language(Settled):
     partition : "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
         pieces, so workers differ as the text does.
     probe : about as many training and as many validation tokens are predicted at each evaluation; the test predicts all
-        of the test text.
+        of the test text, or four million tokens spread over a longer one.
     dtype : "float32" or "float64".
     documents : windows hold several documents, or parts of them, and attention stays within each: it does not cross a
         separator, and positions count from there. For data that were tokenised with --documents.
@@ -192,8 +194,8 @@ class Language(Settled):
         return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
 
     def test(self, model: nn.Module) -> dict[str, float]:
-        """test_loss, test_accuracy over all windows of the test text."""
-        loss, accuracy = self._measure(model, spaced(self.text.test, self._shape[1]))
+        """test_loss, test_accuracy over the windows of the test text."""
+        loss, accuracy = self._measure(model, spaced(self.text.test, self._shape[1], TESTED))
         return {"test_loss": loss, "test_accuracy": accuracy}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
@@ -211,7 +213,7 @@ class Language(Settled):
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
         loss, hits = 0.0, 0.0
         with evaluating(model):
-            for part in tokens.split(max(1, CHUNK // self._shape[1])):
+            for part in tokens.split(max(1, min(CHUNK, LOGITS // self.text.vocabulary) // self._shape[1])):
                 logits, targets = model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()
                 loss += float(F.cross_entropy(logits, targets, reduction="none").sum(dtype=torch.float64))
                 hits += float((logits.argmax(-1) == targets).sum())

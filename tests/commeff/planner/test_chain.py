@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, timeline
 from commeff.planner.search.chain import CutChain, dynamic, every, integer
-from commeff.planner.search.everything import chain, recut
+from commeff.planner.search.everything import chain
 
 CLUSTER = Cluster.named("a100_selene", gpus=8)
 HEAVY = Model(layers=10, hidden=2048, heads=16, sequence=1024, vocab=256_000)
@@ -51,13 +53,13 @@ def test_the_event_loop_agrees_with_the_chain(schedule):
     policy = Policy(pipeline=4, data=2, schedule=schedule)
     pieces = chain(HEAVY, policy, CLUSTER, 128)
     for cuts in ((3, 3, 3, 1), (1, 3, 3, 3), (2, 3, 3, 2), (4, 2, 2, 2)):
-        looped = timeline(HEAVY, recut(policy, cuts), CLUSTER, global_batch=128).seconds
+        looped = timeline(HEAVY, replace(policy, stages=cuts), CLUSTER, global_batch=128).seconds
         assert looped == pytest.approx(pieces.cost(cuts), rel=0.02)
 
 
 def test_memory_of_a_stage_is_what_the_prediction_says_of_the_fullest():
     policy, cuts = Policy(pipeline=4, data=2), (2, 3, 3, 2)
-    held = predict(HEAVY, recut(policy, cuts), CLUSTER, global_batch=128).memory_bytes
+    held = predict(HEAVY, replace(policy, stages=cuts), CLUSTER, global_batch=128).memory_bytes
     for room, fits in ((1.001, True), (0.999, False)):
         small = Cluster(
             CLUSTER.name,
@@ -75,7 +77,8 @@ def test_a_heavy_head_gets_fewer_layers_and_the_step_is_faster():
     policy = Policy(pipeline=2, data=4)
     cuts = dynamic(chain(HEAVY, policy, CLUSTER, 128))
     assert cuts[-1] < 5 < cuts[0]
-    even, cut = (predict(HEAVY, p, CLUSTER, global_batch=128).step_seconds for p in (policy, recut(policy, cuts)))
+    both = policy, replace(policy, stages=cuts)
+    even, cut = (predict(HEAVY, each, CLUSTER, global_batch=128).step_seconds for each in both)
     assert cut < even
 
 

@@ -10,7 +10,7 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policies, Policy
 from commeff.planner.policies import SCHEDULES
-from commeff.planner.policy import feasible
+from commeff.planner.refusals import feasible
 from tests.commeff.planner.ways import method, way
 
 MODELS = (
@@ -47,6 +47,8 @@ def drawn(random: np.random.Generator) -> dict[str, object]:
         "chunks": pick(1, 1, 2, 3),
         "zero": pick(0, 1, 2, 3),
         "sequence_parallel": bool(pick(0, 1)),
+        "unit": pick(1, 1, 0, 4),
+        "reshard": bool(pick(1, 1, 1, 0)),
         "method": pick(*METHODS),
     }
 
@@ -66,7 +68,7 @@ def arrays(rows: list[dict[str, object]]) -> Policies:
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "method"}
     columns["schedule"] = np.array([SCHEDULES.index(row["schedule"]) for row in rows])
     columns["method"] = np.array([METHODS.index(row["method"]) for row in rows])
-    rest = ("recompute", "overlap", "partition_checkpoints", "offload_checkpoints")
+    rest = ("recompute", "overlap")
     return Policies(**columns, **dict.fromkeys(rest, np.zeros(len(rows), dtype=int)), methods=METHODS)
 
 

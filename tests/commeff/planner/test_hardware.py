@@ -9,8 +9,10 @@ import pytest
 
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
-from commeff.planner import MEASURED, Model, Policies, Policy
-from commeff.planner.block import MULTIPROCESSORS, TILE, gemm_seconds, layer_pass, seconds_per_flop
+from commeff.experiments.planning.question import named
+from commeff.planner import MEASURED, Model, Policies, Policy, predict
+from commeff.planner.block import VECTOR, layer_pass
+from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
 from commeff.planner.model_part import ModelPart
 from commeff.planner.policies import PolicySetting
 from commeff.planner.traffic import (
@@ -24,6 +26,7 @@ from tests.commeff.planner.ways import method
 
 SELENE = Cluster.named("a100_selene", gpus=64)
 WAVE = MULTIPROCESSORS["A100"]
+MODEL_8B = named("llama3-8b")
 IDEAL = replace(MEASURED, gemm_ramp=0.0, kernel_seconds=0.0)
 
 
@@ -57,7 +60,56 @@ def test_every_product_has_its_two_gradients():
     assert layer.backward[0] == pytest.approx(2 * layer.forward[0])
     flash = layer_pass(Policies.of([Policy()]), PolicySetting(replace(model, flash_attention=True), cluster, 1, exact))
     saved = model.attention_flops / 2 * seconds_per_flop(cluster.gpu, "bf16", exact)
-    assert layer.forward[0] - flash.forward[0] == pytest.approx(saved)
+    vector = VECTOR * model.heads * model.sequence**2 / 2 / cluster.gpu.peak_flops["fp32"]
+    assert layer.forward[0] - flash.forward[0] == pytest.approx(saved - vector)
+
+
+def attention(width: int, flash: bool) -> float:
+    """Seconds of one layer forward, beside those of a layer with heads of 64."""
+    model = Model(2, 4096, 32, 8192, 1024, flash_attention=flash)
+    setting = PolicySetting(model, SELENE, 1, IDEAL)
+    narrow, wide = (
+        layer_pass(Policies.of([Policy()]), setting._replace(model=replace(model, head_dim=w))).forward[0]
+        - sum(product(8192, columns, inner) for columns, inner in ((3 * 32 * w, 4096), (4096, 32 * w)))
+        - 4 * 8192 * 32 * w / setting.memory_rate  # the context is laid out anew
+        for w in (64, width)
+    )
+    return float(wide - narrow)
+
+
+def test_heads_of_odd_widths_cost_what_misaligned_products_cost():
+    assert attention(100, flash=True) == pytest.approx(attention(128, flash=True), rel=1e-6)
+    assert 0 < attention(96, flash=True) < attention(128, flash=True)
+    assert attention(100, flash=False) > 1.5 * attention(104, flash=False) > 0
+
+
+def test_fp8_is_for_matrices_with_weights_which_pay_for_their_casts():
+    cluster = Cluster.named("h100_400g", gpus=8)
+    layers = [
+        layer_pass(Policies.of([Policy(data=8, precision=precision)]), PolicySetting(MODEL_8B, cluster, 8))
+        for precision in ("bf16", "fp8")
+    ]
+    wide, narrow = (float(layer.forward[0]) for layer in layers)
+    linear = MODEL_8B.layer_flops - MODEL_8B.attention_flops
+    rates = [seconds_per_flop(cluster.gpu, precision, MEASURED) for precision in ("bf16", "fp8")]
+    assert 0 < wide - narrow < linear * (rates[0] - rates[1])
+    reached = [
+        predict(MODEL_8B, Policy(data=64, zero=3, precision=precision), cluster.with_gpus(64), global_batch=64)
+        for precision in ("bf16", "fp8")
+    ]
+    assert 1 < reached[1].tflops_per_gpu / reached[0].tflops_per_gpu < 1.6
+    assert reached[1].tflops_per_gpu < 800
+
+
+@pytest.mark.parametrize("sequence", [2048, 65536, 2**20])
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_no_gpu_does_more_than_its_peak(sequence, recompute):
+    ideal = replace(IDEAL, gemm_efficiency=1.0, operand_ratio=1e9)
+    model = replace(MODEL_8B, sequence=sequence)
+    for precision in ("bf16", "fp8"):
+        policy = Policy(tensor=8, recompute=recompute, precision=precision, overlap="full")
+        found = predict(model, policy, Cluster.named("h100_400g", gpus=8), global_batch=1, constants=ideal)
+        assert found.mfu <= found.hfu < 1
 
 
 def test_recomputation_repeats_the_forward_pass_with_its_collectives():

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.question import named
 from commeff.experiments.studies.planner import simple
-from commeff.planner import Model, Policy, predict
-from commeff.planner.memory import layer_activations
+from commeff.planner import MEASURED, Model, Policy, predict
+from commeff.planner.memory import BUCKET, COMMUNICATOR, layer_activations
 from commeff.planner.policies import Policies, PolicySetting
 from tests.commeff.planner.ways import method
 
@@ -59,13 +60,54 @@ def test_activations_are_table_2_of_korthikanti(t, split):
 
 def test_states_are_18_bytes_a_parameter_and_zero_divides_them():
     states = {zero: held(GPT, data=8, zero=zero) for zero in (0, 1, 2, 3)}
-    plain = states[0]
-    assert plain["weights"] * 9 == plain["weights"] + plain["gradients"] + plain["optimizer"]
+    plain, bucket = states[0], 4 * BUCKET
+    own = plain["gradients"] - bucket
+    assert plain["weights"] * 9 == pytest.approx(plain["weights"] + own + plain["optimizer"])
     assert plain["weights"] == pytest.approx(2 * GPT.parameters, rel=2e-3)  # positions and the last norm are not placed
     assert states[1] == {**plain, "optimizer": plain["optimizer"] / 8}
-    assert states[2] == {**states[1], "gradients": plain["gradients"] / 8}
-    gathered = 2 * 2 * GPT.layer_parameters
-    assert states[3] == {**states[2], "weights": plain["weights"] / 8 + gathered}
+    ends = GPT.embedding_parameters
+    assert states[2] == pytest.approx({**states[1], "gradients": own / 8 + bucket})
+    scattered = {**states[1], "gradients": own / 8 + 7 / 8 * 4 * max(GPT.layer_parameters, ends)}
+    gathered = 2 * (2 * GPT.layer_parameters + ends)
+    assert states[3] == pytest.approx({**scattered, "weights": plain["weights"] / 8 + gathered})
+
+
+@pytest.mark.parametrize("unit", [0, 1, 3, 24])
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize("pipeline", [1, 4, 24])
+def test_zero_3_exceeds_zero_2_by_its_own_shards_at_most(unit, reshard, pipeline):
+    """It gathers no more layers than a stage has."""
+    shape = {"gpus": 4 * pipeline, "pipeline": pipeline, "data": 4}
+    two, three = held(GPT, zero=2, **shape), held(GPT, zero=3, unit=unit, reshard=reshard, **shape)
+    shards = held(GPT, zero=0, **shape)["weights"] / 4
+    assert three["weights"] <= (two["weights"] + shards) * (1 + 1e-12)
+    if unit <= 1:
+        assert sum(three.values()) <= (sum(two.values()) + shards) * (1 + 1e-12)
+    if not reshard:
+        assert three["weights"] == pytest.approx(two["weights"] + shards)
+
+
+def test_fp32_shards_are_their_own_masters():
+    """16 bytes a parameter: 70B takes 140, 70 and 35 GB on 8, 16 and 32 GPUs, without what is gathered."""
+    narrow, wide = (held(GPT, data=8, zero=3, fp32_parameters=wide) for wide in (False, True))
+    count = narrow["optimizer"] * 8 / 12
+    assert wide["optimizer"] == pytest.approx(8 * count / 8)
+    assert wide["weights"] - narrow["weights"] == pytest.approx((4 - 2) * count / 8)
+    assert wide["gradients"] == narrow["gradients"]
+    model = named("llama2-70b")
+    for gpus, gigabytes in ((8, 140), (16, 70), (32, 35)):
+        policy = Policy(data=gpus, zero=3, precision="fp32")
+        parts = predict(model, policy, Cluster.named("a100_selene", gpus=gpus), global_batch=gpus).breakdown["bytes"]
+        gathered = 4 * (2 * model.layer_parameters + 2 * model.embedding_parameters)
+        unit = 4 * max(model.layer_parameters, 2 * model.embedding_parameters) * (1 - 1 / gpus)
+        states = parts["weights"] + parts["gradients"] + parts["optimizer"] - gathered - unit
+        assert states / 1e9 == pytest.approx(gigabytes, rel=0.02)
+
+
+def test_llama_2_7b_fits_eight_gpus_under_fsdp():
+    for options in ({}, {"fp32_parameters": True}, {"reshard": False}):
+        policy = Policy(data=8, zero=3, **options)
+        assert predict(named("llama2-7b"), policy, Cluster.named("a100_selene", gpus=8), global_batch=8).fits
 
 
 def test_zero_shares_within_a_worker_only():
@@ -92,6 +134,55 @@ def test_memory_falls_with_recomputation_splits_and_offloading():
     sizes = [held(GPT, tensor=8, micro_batch=8, **choice)["activations"] for choice in choices]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == len(sizes)
+
+
+def test_one_layer_at_a_time_is_whole_while_it_goes_backward():
+    """Selective recomputation has the scores of that layer again, 5 bytes each, and full recomputation all of it."""
+    one = replace(GPT, layers=1)
+    none, selective, full = (held(one, tensor=8, recompute=r)["activations"] for r in ("none", "selective", "full"))
+    assert selective == pytest.approx(none)
+    inputs = 2 * GPT.sequence * GPT.hidden
+    gradients = max(4 * GPT.heads * GPT.sequence**2, 4 * GPT.ffn_width * GPT.sequence) / 8 + 2 * inputs
+    masks = GPT.sequence * GPT.hidden
+    setting = PolicySetting(one, Cluster.named("a100_selene", gpus=8), 64)
+    assert none == pytest.approx(layer_activations(Policies.of([Policy(tensor=8)]), setting)[0] + gradients + masks)
+    assert full == pytest.approx(none + inputs)
+
+
+@pytest.mark.parametrize("recompute", ["selective", "full"])
+def test_every_kth_layer_recomputed_lies_between_all_and_none(recompute):
+    none, *some = (
+        predict(GPT, Policy(tensor=8, micro_batch=4, **choice), Cluster.named("a100_selene"), global_batch=64)
+        for choice in ({}, *({"recompute": recompute, "recompute_every": k} for k in (1, 2, 4)))
+    )
+    kept = [p.breakdown["bytes"]["activations"] for p in some]
+    again = [p.breakdown["seconds"]["recompute"] for p in some]
+    assert kept == sorted(kept)
+    assert again == pytest.approx([again[0], again[0] / 2, again[0] / 4])
+    flops = [p.hfu * p.step_seconds - p.mfu * p.step_seconds for p in some]
+    assert flops == pytest.approx([flops[0], flops[0] / 2, flops[0] / 4])
+    whole = GPT.layers * (kept[1] - kept[0]) * 2 / GPT.layers
+    assert kept[2] - kept[1] == pytest.approx(whole / 4)
+    assert some[-1].step_seconds > none.step_seconds
+
+
+def test_logits_are_kept_in_16_bits_in_32_and_as_their_softmax_in_as_many_pieces_as_said():
+    whole, pieces = (held(GPT, data=8, micro_batch=2, loss_chunks=n)["logits"] for n in (1, 4))
+    tokens = 2 * GPT.sequence
+    assert whole == tokens * (10 * GPT.vocab + 4 * GPT.hidden)
+    assert pieces == tokens * (10 * GPT.vocab / 4 + 4 * GPT.hidden)
+
+
+def test_no_fragments_are_counted_unless_a_share_is_given():
+    none, some = (held(GPT, data=8, **choice) for choice in ({}, {"fragmentation": 0.1}))
+    assert sum(some.values()) == pytest.approx(1.1 * sum(none.values()))
+    assert {**some, "reserve": none["reserve"]} == none
+
+
+def test_every_axis_of_ranks_has_a_communicator():
+    choices = ({"gpus": 1}, {"data": 8}, {"tensor": 4, "data": 2}, {"tensor": 2, "pipeline": 2, "data": 2})
+    sizes = [held(GPT, **choice)["reserve"] for choice in choices]
+    assert sizes == [MEASURED.reserve_bytes + COMMUNICATOR * count for count in (0, 1, 4, 5)]
 
 
 @pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b", "interleaved", "zero_bubble"])

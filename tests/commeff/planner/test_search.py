@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster, Link
+from commeff.experiments.planning.question import named
 from commeff.planner import Model, Policy, WorkerMethod, estimate, predict, search
 from commeff.planner.search import METHODS, Space
 from commeff.planner.search.api import GUIDED
@@ -181,6 +182,15 @@ def test_what_cannot_be_searched_is_refused_in_one_line(arguments, said):
     with pytest.raises(ValueError, match=said) as refusal:
         search(**given)
     assert "\n" not in str(refusal.value)
+
+
+def test_the_first_plans_of_8b_on_64_gpus_are_those_of_an_expert():
+    """Sharded data parallelism without a pipeline, at most two tensor ranks, small micro-batches."""
+    cluster = Cluster.named("h100_400g", gpus=64)
+    for plan in search(named("llama3-8b"), cluster, 128, top=5):
+        policy = plan.policy
+        assert (policy.pipeline, policy.zero > 0, policy.tensor <= 2, policy.micro_batch <= 2) == (1, True, True, True)
+        assert 0.4 < plan.prediction.mfu < 0.55
 
 
 def test_a_way_that_makes_no_sense_is_refused():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,8 +17,9 @@ from torch.utils._pytree import tree_leaves
 from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.experiments.tasks.models import seeded
-from commeff.sharding import Axis, Mesh, split
+from commeff.sharding import AXES, Axis, Mesh, split
 from commeff.sharding.deferred import deferred, fill
+from commeff.sharding.foreign import local
 from commeff.sharding.layers import ranks_of
 from commeff.training.sharding import on_mesh
 from tests.commeff.sharding.test_trainer import Tokens
@@ -86,7 +90,7 @@ def test_deferred_numbers_are_those_of_the_model_and_draw_as_many(name, dtype):
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes that tensors made inside have had at a time; meta tensors have none."""
+    """The most bytes that tensors made inside have had at a time; meta tensors and DTensors have none of their own."""
 
     def __init__(self):
         super().__init__()
@@ -95,7 +99,7 @@ class Peak(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
         for x in tree_leaves(out):
-            if isinstance(x, torch.Tensor) and not x.is_meta:
+            if isinstance(x, torch.Tensor) and not (x.is_meta or isinstance(x, DTensor)):
                 storage = x.untyped_storage()
                 self._live[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
         self._live = {key: pair for key, pair in self._live.items() if not pair[0].expired()}
@@ -138,16 +142,33 @@ class Watched(Tokens):
         return model
 
 
-@pytest.mark.parametrize("axis", ["tensor", "pipeline", "shard"])
-def test_the_trainer_never_has_a_whole_model_of_a_worker_in_pieces(axis):
-    dist.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({axis: 2} for axis in ("tensor", "pipeline", "shard")),
+        {"shard": 11, "zero": 3},  # which do not share all tensors evenly
+        {"shard": 2, "tensor": 2, "pipeline": 2, "zero": 3, "recompute": "full", "micro_batches": 2},
+    ],
+    ids=str,
+)
+def test_the_trainer_never_has_a_whole_model_of_a_worker_in_pieces(given):
+    degrees = {name: given[name] for name in AXES if name in given}
+    dist.init_process_group("fake", rank=0, world_size=prod(degrees.values()), store=FakeStore())
+    whole = {name: value.detach() for name, value in Tokens().model().named_parameters()}
+    largest = max(value.nbytes for value in whole.values())
     try:
         task = Watched()
-        worker = on_mesh(task, Mesh(**{axis: 2}))
+        with Peak() as peak:
+            worker = on_mesh(task, Mesh(**degrees), **{name: given[name] for name in given if name not in AXES})
     finally:
         dist.destroy_process_group()
     assert task.peak == 0
-    whole = dict(Tokens().model().named_parameters())
+    held = sum(local(parameter).nbytes for parameter in worker.computation.parameters.values())
+    if "zero" in given:  # shards and their row, a tensor and its cast, and where the generator stood before each
+        assert peak.bytes <= 2 * held + 2 * largest + 5056 * (len(whole) + 1)
     for name, parameter in worker.computation.parameters.items():
         cut = getattr(parameter, "cut", None)
-        assert torch.equal(parameter, whole[name] if cut is None else cut.take(whole[name])), name
+        mine = whole[name] if cut is None else cut.take(whole[name])
+        if "zero" in given:
+            mine = mine.chunk(degrees["shard"])[0]
+        assert torch.equal(local(parameter), mine), name

@@ -178,6 +178,44 @@ def test_a_run_in_16_bits_goes_on_with_its_scale(tmp_path):
         assert torch.equal(x, y)
 
 
+def test_a_loop_in_16_bits_is_the_same_whenever_gradients_leave():
+    def member():
+        rows = []
+        for megabytes in (0.01, 0):
+            model = llama().float()
+            optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision="bf16", bucket_mb=megabytes)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                loss_of(model, batch(step, optimizer.communicator.workers[0])).backward()
+                assert optimizer._gradients.sent == (megabytes > 0 and step > 0)
+                optimizer.step()
+            rows.append(optimizer._row.parameters.clone())
+        return rows
+
+    for early, late in on_processes(2, member):
+        assert torch.equal(early, late)
+
+
+def test_gradients_of_whole_workers_in_16_bits_leave_while_others_are_computed():
+    """And are those of a step in which nobody waits for them."""
+    tokens, gradients = torch.stack([batch(0, worker) for worker in range(2)]), []
+    for wanted in (False, True):
+        replicas = LowStacked(lambda: llama().float(), range(2), precision="bf16")
+        awaited, seen = replicas.layout.blocks(5_000, 5_000) if wanted else (), []
+
+        def ready(start, stop, replicas=replicas, seen=seen):
+            seen.append((start, replicas.gradients[:, start:stop].clone(), torch._C._current_graph_task_id() >= 0))
+
+        gradient, _ = replicas.compute(loss_of, [(tokens,)], 0, 0.1, awaited, ready)
+        gradients.append(gradient)
+        assert len(seen) == len(awaited)
+    assert len(seen) > 5
+    assert all(during for *_, during in seen)
+    for start, early, _ in seen:
+        assert torch.equal(early, gradient[:, start : start + early.shape[1]])
+    assert torch.equal(*gradients)
+
+
 class Two(Tokens):
     workers = 2
 

@@ -327,7 +327,7 @@ def test_an_older_form_is_refused_in_a_sentence(tmp_path):
     [
         ({"run": "mine"}, "must be of the run mine, got one of a run without a name"),
         ({"width": 4}, r"must be of this run's model, in which \S+ is \(4,\), got one where it is \(3,\)"),
-        ({"method": "mem_sgd"}, r"must be of the method .*Average.*, got one of .*Outer"),
+        ({"method": "mem_sgd"}, r"must be of this run's method, in which .*Average.*, got one where .*Outer"),
     ],
 )
 def test_another_runs_checkpoint_is_refused(tmp_path, given, words):

@@ -54,12 +54,12 @@ def kept(zero, schedule):
     return census() - before, psi
 
 
-def sending(name, zero, degrees, schedule):
+def sending(name, zero, degrees, schedule, precision):
     """Of each span of gradients that arrived: its first tensor, how many blocks were out before and after it, and
     whether backward was computing.
     """
     mesh, task, strategy = Mesh(**degrees), TASKS[name](), methods.psgd(SGD)
-    worker = on_mesh(task, mesh, zero=zero, schedule=schedule, micro_batches=3)
+    worker = on_mesh(task, mesh, zero=zero, schedule=schedule, micro_batches=3, precision=precision)
     strategy = bucketed(strategy, 0.01, worker.parameters, worker.layout)
     communicator = Communicator(group=mesh.group("worker"))
     strategy.start(worker.parameters, worker.layout, communicator)
@@ -79,7 +79,12 @@ def sending(name, zero, degrees, schedule):
 
 
 STATES = ((3, "1f1b"), (3, "zero_bubble"))
-SENDING = (("untied", 3, "1f1b"), ("tied", 3, "interleaved"), ("tied", 0, "1f1b"))
+SENDING = (
+    ("untied", 3, "1f1b", "fp32"),
+    ("tied", 3, "interleaved", "fp32"),
+    ("tied", 0, "1f1b", "fp32"),
+    ("untied", 0, "1f1b", "bf16"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +93,7 @@ def outcomes():
 
     def member():
         sent = {
-            case: sending(case[0], case[1], {"pipeline": 2, "shard" if case[1] else "worker": 2}, case[2])
+            case: sending(case[0], case[1], {"pipeline": 2, "shard" if case[1] else "worker": 2}, *case[2:])
             for case in SENDING
         }
         return {case: kept(*case) for case in STATES}, sent

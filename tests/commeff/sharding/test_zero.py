@@ -10,15 +10,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from commeff import Communicator, DistributedOptimizer, methods, topologies
+from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, RandomK, TopK
 from commeff.experiments.studies.splitting.account import Account
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, cross_entropy, split
 from commeff.sharding.pieces import on_pieces
-from commeff.sharding.zero import ScatteredRow, even, part_of
+from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow, even, part_of
 from commeff.transforms import clipped
 from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, census, on_processes
@@ -180,6 +182,39 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
             live, psi = rank[zero]
             assert psi > 1e6
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
+
+
+class Allocated(TorchDispatchMode):
+    """The sizes of new memory, in bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes, self._known = [], []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        out = function(*args, **(kwargs or {}))
+        for x in (x for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+            if x.untyped_storage().data_ptr() not in given:
+                self.sizes.append(x.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize(("zero", "most"), [(0, 1), (1, 2)])
+def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_travels(zero, most):
+    """A sum has memory of its own; parts of gradients that come, and gathered parameters."""
+
+    def member():
+        mesh, layout = Mesh(shard=2), Layout.flat(10_001)  # which two ranks cannot share evenly
+        row = (SharedRow if zero else CopiedRow)({"x": nn.Parameter(torch.ones(10_001))}, layout, mesh.axis("shard"))
+        row.begin()
+        with Allocated() as allocated, torch.no_grad():
+            row.finish()
+            row.load(row.parameters)
+        return allocated.sizes
+
+    for sizes in on_processes(2, member):
+        assert sum(size >= 4 * 10_000 for size in sizes) == most, sizes
 
 
 def order_of_sending(zero):

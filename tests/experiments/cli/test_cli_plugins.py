@@ -52,6 +52,7 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "Undecorated": ("form", r"annotates share but is no dataclass"),
         "HasNoSamples": ("form", r"needs kept.*def samples\(cls\): return \[cls\(kept=\.\.\.\)\]"),
         "BreaksBeyondItsDefault": ("error", r"ItsDefault\(kept=1\): .*\(and 1 more of its 3 configurations"),
+        "BreaksAsItsShareGrows": ("error", r"Grows\(share=0.55\): .* above 1 - delta = 0.45"),
         "SumsTogether": ("rows independent", r"moves by \d.*e-1\d\): it sums in another order, as a matrix product"),
         "HoldsAList": ("form", r"its levels is a list.*make it a tuple"),
         "ReturnsATensor": ("form", r"compress returns a Tensor: return a Message"),
@@ -60,7 +61,7 @@ WRONG = {  # what is wrong: the law that says so, and what must be in the senten
         "writes_into_its_input": ("leaves its input alone", r"step 0 wrote into the gradient of step 0: .* a copy"),
         "keeps_undeclared_memory": (
             "resumes",
-            r"differs at step 1 by .*write rows = \('velocity',\) in class _Remembers",
+            r"differs at step 1 by .*write rows = \('last', 'velocity'\) in class _Remembers",
         ),
         "shares_what_each_worker_has": (
             "resumes on other processes",

@@ -42,7 +42,6 @@ ALSO = (  # mistakes beside those of test_bad_inputs
     "plan model=gpt3-13b method=choco compressor=top_k compressor.rtio=0.1",
     "lab bench --csv .",
     "lab run absent.yaml",
-    "advise task=digits cluster=ethernet_1g",
     "data partition task=nope",
     "data partition --figure notes.txt/x.pdf",
     "data partition --figure x.bmp",

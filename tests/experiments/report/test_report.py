@@ -75,6 +75,15 @@ def test_a_best_rate_at_the_edge_of_the_sweep_is_warned_of(tmp_path: Path) -> No
     assert "0.4 is the largest tried" in warnings("0.4")[0]
 
 
+def test_a_target_that_all_have_at_their_first_evaluation_is_warned_of(tmp_path: Path) -> None:
+    runs = [Forged("psgd", seed, "0.1", accuracy=0.9) for seed in (0, 1)]
+    easy, hard = (
+        analyse(forge(tmp_path / str(level), runs, target={"val_accuracy": level})).warnings for level in (0.01, 0.8)
+    )
+    assert easy == ["the first evaluation of each run is at the target: choose another, or a lower evaluate_every="]
+    assert hard == []
+
+
 def test_differences_are_paired_by_seed_and_bytes_compared_with_the_baseline(half: Analysis) -> None:
     rows = {row.variant.name: row for row in half.rows}
     dsgd = rows["dsgd"]

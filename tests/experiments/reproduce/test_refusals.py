@@ -46,7 +46,7 @@ NEVER_JUDGED = [
 ]
 NAMES = [
     ({"claims": ["final('qqqq')(r.a) < 1"]}, "mine.py line 15: no run of quadratic measures 'qqqq'; there are"),
-    ({"show": ["qqqq"]}, "mine.py: no run of quadratic measures 'qqqq'"),
+    ({"show": ["qqqq"]}, "mine.py line 10: no run of quadratic measures 'qqqq'"),
     ({"show": ["val_accuracy"]}, "no run of quadratic measures 'val_accuracy'"),
     ({"show": ["test_loss"]}, "no run of quadratic measures 'test_loss'"),
     ({"figure": {"x": "qqqq", "y": "val_loss"}}, "no run of quadratic measures 'qqqq'"),
@@ -61,6 +61,8 @@ NAMES = [
     ({"metrics": {"val_loss": Code("lambda m: 1")}}, "metrics: val_loss has the name of a metric that is recorded"),
     ({"metrics": {"z": 1}}, "metrics must be functions of recorded metrics by name"),
     ({"parameters": ["tims"]}, "parameters: no entry of the grid has 'tims'"),
+    ({"base": {"task": "quadratic", "stesp": 5}}, "base: unknown key 'stesp'; did you mean steps?"),
+    ({"grid": [GRID | {"optimizer.lrr": 1}]}, "grid: unknown key 'optimizer.lrr'; did you mean optimizer.lr?"),
     ({"comparable": {"task.varient": "full"}}, "comparable: unknown key 'task.varient'"),
 ]
 SCALES = [

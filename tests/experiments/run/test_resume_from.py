@@ -199,8 +199,12 @@ def test_what_does_not_fit_is_refused_in_a_line(text: Path, store: Path, four_ra
     ("more", "words"),
     [
         (("workers=2", "task.width=32"), "must be of this run's model, in which .*, got one where it is"),
-        (("workers=2", "optimizer.lr=0.1"), "must be of the method .*0.1.*, got one of .*0.05"),
-        (("mesh.worker=2", "mesh.shard=2", "method.period=2"), "must be of the method"),
+        (
+            ("workers=2", "optimizer.lr=0.1"),
+            r"must be of this run's method, in which there is \w+\(lr=0.1,[^)]*\), got one where it is \w+\(lr=0.05,.*"
+            r" \(optimizer.lr is 0.05 there and 0.1 here\)$",
+        ),
+        (("mesh.worker=2", "mesh.shard=2", "method.period=2"), r"\(method.period is \d+ there and 2 here\)$"),
     ],
 )
 def test_another_model_or_method_is_refused_in_a_line(
@@ -208,4 +212,4 @@ def test_another_model_or_method_is_refused_in_a_line(
 ) -> None:
     text_of = refusal(config(text, *more, f"resume_from={four_ranks}"), tmp_path / "new")
     assert re.search(words, text_of)
-    assert text_of.endswith("; go on from another run, or begin anew")
+    assert "; go on from another run, or begin anew (" in text_of

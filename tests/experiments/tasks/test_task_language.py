@@ -19,6 +19,7 @@ from commeff import methods
 from commeff.communicator import Communicator
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.tasks import DataError, Language
+from commeff.experiments.tasks.language import task as task_file
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.text import load, spaced
 from commeff.replicas import Stacked, Vmapped
@@ -111,6 +112,23 @@ def test_evaluation_is_the_mean_over_the_windows_and_accuracy_counts_next_bytes(
     guessed = model(task.validation[:, :-1]).argmax(-1) == task.validation[:, 1:]
     assert report["val_accuracy"] == guessed.double().mean().item()
     assert model.training
+
+
+def test_an_evaluation_has_few_logits_at_a_time_and_few_tokens_of_a_long_test(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, seen = made(text, dtype="float64"), []
+    model = task.model()
+    model.register_forward_hook(lambda module, inputs, out: seen.append(out.numel()))
+    large = task.evaluate(model)
+    monkeypatch.setattr(task_file, "LOGITS", 256 * 20)
+    monkeypatch.setattr(task_file, "TESTED", 64)
+    seen.clear()
+    assert task.evaluate(model) == pytest.approx(large, rel=1e-12)
+    assert max(seen) == 256 * 16
+    seen.clear()
+    task.test(model)
+    assert sum(seen) == 256 * 64
 
 
 def test_models_start_equal_near_a_uniform_guess_and_leave_the_global_generator_alone(text: str) -> None:

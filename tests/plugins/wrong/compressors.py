@@ -336,6 +336,24 @@ class BreaksBeyondItsDefault(_Honest):
 
 
 @dataclass(frozen=True)
+class BreaksAsItsShareGrows(_Honest):
+    """A delta that is the share of a vector that is kept, which never is more than a tenth."""
+
+    share: float = 0.1
+
+    scope = "whole"
+
+    def compress(self, vectors, random):
+        return TopK(ratio=min(self.share, 0.1)).compress(vectors, random)
+
+    def omega(self, d):
+        return None
+
+    def delta(self, d):
+        return self.share
+
+
+@dataclass(frozen=True)
 class SumsTogether(_Honest):
     """A scale whose sum begins at another column for other numbers of rows, as a matrix product's may."""
 

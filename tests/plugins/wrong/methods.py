@@ -23,12 +23,14 @@ def writes_into_its_input(optimizer: OptimizerFactory) -> Strategy:
 
 
 class _Remembers(Transform):
+    rows = ("last",)
+
     def start(self, v, layout, communicator):
         super().start(v, layout, communicator)
-        self.velocity = torch.zeros_like(v)
+        self.last, self.velocity = torch.zeros_like(v), torch.zeros_like(v)
 
     def __call__(self, vectors, communicator):
-        self.velocity = 0.9 * self.velocity + vectors
+        self.last, self.velocity = self.velocity, 0.9 * self.velocity + vectors
         return communicator.average(DenseMessage.of(self.velocity))
 
 
@@ -139,10 +141,10 @@ class _Velocities(Transform):
 
     def start(self, v, layout, communicator):
         super().start(v, layout, communicator)
-        self.velocity = torch.zeros_like(v)
+        self.last, self.velocity = torch.zeros_like(v), torch.zeros_like(v)
 
     def __call__(self, vectors, communicator):
-        self.velocity = 0.9 * self.velocity + vectors
+        self.last, self.velocity = self.velocity, 0.9 * self.velocity + vectors
         return communicator.average(DenseMessage.of(self.velocity))
 
 

@@ -54,6 +54,14 @@ def one_number(v, levels, random):
     return np.stack([_row(row, np.linalg.norm(row), levels, lambda a: np.floor(a + u)) for row in v])
 
 
+def one_number_a_row(v, levels, random):
+    """one random number serves a row"""
+    u = random.random((len(v), 1))
+    return np.stack(
+        [_row(row, np.linalg.norm(row), levels, lambda a, u=u[i]: np.floor(a + u)) for i, row in enumerate(v)]
+    )
+
+
 def no_sign(v, levels, random):
     """the sign is lost"""
     return np.stack([np.abs(_row(row, np.linalg.norm(row), levels, _coin(random))) for row in v])

@@ -1,0 +1,125 @@
+"""A user's own measured steps: two numbers that make the planner's machine theirs, and how far it is off then."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from commeff.experiments.config.plugins import Choice
+from commeff.experiments.planning.question import Question, read_question
+from commeff.planner import Policy
+
+MEASURED = "step_seconds"  # the column of seconds; all others are keys of `commeff plan`
+LEAST = 4  # steps: two to fit, and two that are held out
+BOUNDS = ((0.1, 1.16), (0.05, 50.0))  # of efficiency, which is at most all of the data sheet; and of latency
+
+
+class Calibration(NamedTuple):
+    """Factors of the planner's constants.
+
+    Attributes
+    ----------
+    efficiency : of the shares of peak FLOP/s and of memory bandwidth that kernels reach.
+    latency : of the seconds of a kernel's launch, and of a message in a node and between nodes.
+    """
+
+    efficiency: float = 1.0
+    latency: float = 1.0
+
+    def of(self, question: Question) -> Question:
+        """The question on the calibrated machine."""
+        own, cluster = question.constants, question.cluster
+        intra, inter = (replace(link, latency=self.latency * link.latency) for link in (cluster.intra, cluster.inter))
+        constants = replace(
+            own,
+            gemm_efficiency=self.efficiency * own.gemm_efficiency,
+            memory_efficiency=self.efficiency * own.memory_efficiency,
+            kernel_seconds=self.latency * own.kernel_seconds,
+        )
+        return replace(question, cluster=replace(cluster, intra=intra, inter=inter), constants=constants)
+
+
+class MeasuredStep(NamedTuple):
+    """A policy, and the seconds of a step that somebody measured."""
+
+    question: Question
+    policy: Policy
+    seconds: float
+
+
+def read_steps(path: Path, words: Sequence[str], plugins: Sequence[Choice] = ()) -> list[MeasuredStep]:
+    """The rows of a table. Its cells are settings of `commeff plan`, which add to `words`; empty ones are left out.
+
+    Parameters
+    ----------
+    path : a CSV file with a column step_seconds.
+    words : `key=value` of all rows.
+    plugins : methods, compressors and topologies beside the built-in ones.
+    """
+    try:
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except (csv.Error, UnicodeDecodeError):
+        raise ValueError(f"{path}: must be a CSV table with a column {MEASURED}") from None
+    if len(rows) < LEAST:
+        raise ValueError(
+            f"{path}: must hold at least {LEAST} measured steps, got {len(rows)}: half of them are held out"
+        )
+    return [_read_step(f"{path}, row {number}", row, words, plugins) for number, row in enumerate(rows, 1)]
+
+
+def _read_step(where: str, row: dict[str, str], words: Sequence[str], plugins: Sequence[Choice]) -> MeasuredStep:
+    cells = {str(key).strip(): (value or "").strip() for key, value in row.items() if isinstance(value, str)}
+    try:
+        seconds = float(cells.pop(MEASURED, "nan") or "nan")
+    except ValueError:
+        seconds = float("nan")
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"{where}: {MEASURED} must be a number of seconds above 0, got {row.get(MEASURED)!r}")
+    try:
+        question = read_question([*words, *(f"{key}={value}" for key, value in cells.items() if value)], plugins)
+        policy = question.one()
+        policy.check(question.model, question.cluster, question.global_batch)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from None
+    return MeasuredStep(question, policy, seconds)
+
+
+def errors(steps: Sequence[MeasuredStep], calibration: Calibration) -> NDArray[np.float64]:
+    """log(predicted / measured) of each step."""
+    predicted = [calibration.of(step.question).predict(step.policy).step_seconds for step in steps]
+    return np.log(np.array(predicted) / [step.seconds for step in steps])
+
+
+def fitted(steps: Sequence[MeasuredStep]) -> Calibration:
+    """The factors with the least sum of squared errors."""
+    lower, upper = np.log(BOUNDS).T
+
+    def apart(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return errors(steps, Calibration(*map(float, np.exp(logs))))
+
+    return Calibration(*np.exp(least_squares(apart, np.zeros(2), bounds=(lower, upper), diff_step=1e-3).x).tolist())
+
+
+def percent(apart: NDArray[np.float64]) -> float:
+    """The mean absolute relative error of predictions, in percent."""
+    return 100 * float(np.abs(np.exp(apart) - 1).mean())
+
+
+def calibrated(steps: Sequence[MeasuredStep]) -> tuple[Calibration, str]:
+    """The factors that fit all steps, and what was found of those held out: every second one, a fit of the others."""
+    half, rest = steps[::2], steps[1::2]
+    trial, calibration = fitted(half), fitted(steps)
+    seen, plain = (percent(errors(rest, each)) for each in (trial, Calibration()))
+    return calibration, (
+        f"calibrated with {len(steps)} measured steps: efficiency x {calibration.efficiency:.3g}, "
+        f"latency x {calibration.latency:.3g}\n"
+        f"of the {len(rest)} steps that a fit of the other {len(half)} did not see it is {seen:.1f} % off, and "
+        f"without a calibration {plain:.1f} %" + ("" if seen < plain else ": it does not help, leave it out")
+    )

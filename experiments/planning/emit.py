@@ -1,0 +1,199 @@
+"""A policy as the flags of a framework that trains it. What a framework has no flags for is refused, so that what runs
+is what was priced.
+
+Megatron-LM's are those of its core 0.14 and 0.15, torchtitan's those of 0.2.2, read in their sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from commeff import require
+from commeff.experiments.planning.question import Question, method_words
+from commeff.planner import Model, Policy
+
+FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}
+STAGES = {2: "optim_grads", 3: "optim_grads_params"}
+PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
+WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
+
+
+def torchtitan(question: Question, policy: Policy) -> list[str]:
+    """Of its training job. FSDP2 shares what ZeRO 2 shares if weights stay gathered after the forward pass, and else
+    what ZeRO 3 does. Shapes are flavors, of which it has those of Llama 3; others are the user's to add.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy that is to run.
+    """
+    alone = policy.tensor == policy.pipeline == 1 or policy.data == 1  # else it has no DDP
+    _allow(
+        "torchtitan",
+        policy,
+        schedule=PIPELINES,
+        precision=WIDTHS,
+        recompute=("none", "full"),
+        zero=(0, 2, 3) if alone else (2, 3),
+        sequence_parallel=(True,) if policy.tensor > 1 else (False, True),  # always over tensor ranks
+        partition_checkpoints=(False,),
+        offload_checkpoints=(False,),
+    )
+    shard = policy.data // policy.workers if policy.zero else 1
+    pipelined = policy.pipeline > 1
+    flags: dict[str, Any] = {
+        **({"model.name": "llama3", "model.flavor": FLAVORS[question.name]} if question.name in FLAVORS else {}),
+        "training.seq_len": question.model.sequence,
+        "training.local_batch_size": question.global_batch // policy.data if pipelined else policy.micro_batch,
+        "training.global_batch_size": question.global_batch,
+        "training.mixed_precision_param": WIDTHS[policy.precision],
+        "parallelism.data_parallel_replicate_degree": policy.data // shard,
+        "parallelism.data_parallel_shard_degree": shard,
+        "parallelism.tensor_parallel_degree": policy.tensor,
+        "parallelism.pipeline_parallel_degree": policy.pipeline,
+        "activation_checkpoint.mode": policy.recompute,
+    }
+    if policy.zero:
+        flags["parallelism.fsdp_reshard_after_forward"] = "always" if policy.zero == 3 else "never"
+    if pipelined:
+        flags["parallelism.pipeline_parallel_schedule"] = PIPELINES[policy.schedule]
+        flags["parallelism.pipeline_parallel_microbatch_size"] = policy.micro_batch
+        flags["parallelism.pipeline_parallel_layers_per_stage"] = policy.layers_of(question.model)[0]
+        flags["parallelism.pipeline_parallel_first_stage_less_layers"] = 0
+        flags["parallelism.pipeline_parallel_last_stage_less_layers"] = 0
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def megatron(question: Question, policy: Policy) -> list[str]:
+    """Of pretrain_gpt.py.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy that is to run.
+    """
+    precisions = ("bf16", "fp16", "fp32", "fp8")
+    _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, offload_checkpoints=(False,))
+    flags: dict[str, Any] = {
+        **_shape(question.model),
+        "tensor-model-parallel-size": policy.tensor,
+        "pipeline-model-parallel-size": policy.pipeline,
+        "micro-batch-size": policy.micro_batch,
+        "global-batch-size": question.global_batch,
+        "sequence-parallel": policy.sequence_parallel,
+        "distribute-saved-activations": policy.partition_checkpoints,
+        "use-distributed-optimizer": policy.zero > 0,
+        "overlap-grad-reduce": policy.overlap != "none",
+        "overlap-param-gather": policy.overlap != "none" and policy.zero > 0,
+        "bf16": policy.precision in ("bf16", "fp8"),
+        "fp16": policy.precision == "fp16",
+        "fp8-format": "hybrid" if policy.precision == "fp8" else False,
+        "recompute-granularity": policy.recompute if policy.recompute != "none" else False,
+    }
+    if policy.recompute == "full":
+        flags |= {"recompute-method": "uniform", "recompute-num-layers": 1}
+    if policy.chunks > 1:
+        flags["num-layers-per-virtual-pipeline-stage"] = policy.layers_of(question.model)[0]
+    if policy.zero in STAGES:
+        flags |= {"use-megatron-fsdp": True, "data-parallel-sharding-strategy": STAGES[policy.zero]}
+        flags |= {"no-gradient-accumulation-fusion": True, "ckpt-format": "fsdp_dtensor"}
+    if policy.zero and policy.workers > 1:
+        flags["num-distributed-optimizer-instances"] = policy.workers
+    return [
+        f"--{name}" if value is True else f"--{name} {value}" for name, value in flags.items() if value is not False
+    ]
+
+
+def _shape(model: Model) -> dict[str, Any]:
+    return {
+        "num-layers": model.layers,
+        "hidden-size": model.hidden,
+        "num-attention-heads": model.heads,
+        "kv-channels": model.head_width,
+        "group-query-attention": model.key_heads < model.heads,
+        "num-query-groups": model.key_heads if model.key_heads < model.heads else False,
+        "ffn-hidden-size": model.ffn_width,
+        "seq-length": model.sequence,
+        "max-position-embeddings": model.sequence,
+        "vocab-size": model.vocab,
+        "position-embedding-type": "rope" if model.gated else "learned_absolute",
+        "swiglu": model.gated,
+        "normalization": "RMSNorm" if model.gated else "LayerNorm",
+        "disable-bias-linear": model.gated,
+        "untie-embeddings-and-output-weights": not model.tied_embeddings,
+        "use-flash-attn": model.flash_attention,
+    }
+
+
+def commeff(question: Question, policy: Policy) -> list[str]:
+    """Settings of `commeff train`, whose interleaved schedule has two chunks.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy that is to run.
+    """
+    chunks = (2,) if policy.schedule == "interleaved" else (1,)
+    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks)
+    moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
+    values: dict[str, Any] = {
+        "task": "language",
+        **_decoder(question.model),
+        "task.context": question.model.sequence,
+        "task.batch": question.global_batch // policy.workers,
+        "mesh.worker": policy.workers,
+        "mesh.pipeline": policy.pipeline,
+        "mesh.shard": policy.data // policy.workers,
+        "mesh.tensor": policy.tensor,
+        "mesh.schedule": policy.schedule if policy.pipeline > 1 else "1f1b",
+        "micro_batches": question.global_batch // (policy.data * policy.micro_batch),
+        "recompute": moved if policy.recompute == "full" else policy.recompute,
+        "zero": policy.zero if policy.data > policy.workers else 0,
+        "precision": policy.precision,
+        "sequence": str(policy.sequence_parallel and policy.tensor > 1).lower(),
+    }
+    return [*(f"{name}={value}" for name, value in values.items()), *method_words(policy.worker_method)]
+
+
+def _decoder(model: Model) -> dict[str, Any]:
+    """The preset of the same shape, or a GPT of these sizes, whose vocabulary is that of its text."""
+    from commeff.experiments.tasks.language.presets import PRESETS  # with torch
+
+    for name, preset in PRESETS.items():
+        of = cast("partial[Any]", preset).keywords
+        sizes = of["layers"], of["width"], of["heads"], model.sequence, of["vocabulary"]
+        more = of.get("head_width"), of.get("kv_heads"), of.get("inner"), "base" in of, of.get("tied", True)
+        if _sizes(Model(*sizes, *more)) == _sizes(model):
+            return {"model": name}
+    plain = Model(model.layers, model.hidden, model.heads, model.sequence, model.vocab)
+    if _sizes(model) != _sizes(plain):
+        raise ValueError(f"model must be a preset of `commeff train` or a plain GPT with commeff, got {model}")
+    return {"model": "gpt", "task.layers": model.layers, "task.heads": model.heads, "task.width": model.hidden}
+
+
+def _sizes(model: Model) -> tuple[Any, ...]:
+    widths = model.head_width, model.key_heads, model.ffn_width, model.vocab
+    return model.layers, model.hidden, model.heads, *widths, model.gated, model.tied_embeddings
+
+
+def _allow(framework: str, policy: Policy, any_method: bool = False, /, **choices: Any) -> None:
+    """Refuse what a framework has no flags for."""
+    for name, allowed in choices.items():
+        if getattr(policy, name) not in allowed:
+            must = f"be {' or '.join(map(str, allowed))}"
+            raise require.refusal(f"{name} of {framework}", must, getattr(policy, name))
+    if policy.stages is not None:
+        raise ValueError(f"stages must be left out with {framework}, got {policy.stages}: its stages are equal")
+    if not any_method and not policy.worker_method.is_plain:
+        raise ValueError(
+            f"method must be psgd with {framework}, got {policy.worker_method.name}: it averages gradients"
+        )
+
+
+FRAMEWORKS: Mapping[str, Callable[[Question, Policy], list[str]]] = {
+    "torchtitan": torchtitan,
+    "megatron": megatron,
+    "commeff": commeff,
+}

@@ -1,0 +1,151 @@
+"""What holds for any model, cluster and policy: drawn at random, some hundreds here and ten thousand a night."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from commeff.cluster import Cluster, names
+from commeff.experiments.planning.explain import faster
+from commeff.planner import MEASURED, Constants, Model, Policies, StepEstimate, estimate, predict, search
+from commeff.planner.policies import OVERLAPS
+from commeff.planner.search import Space
+from tests.commeff.planner.ways import way
+
+WAYS = (
+    way(),
+    way("dsgd degree=1"),
+    way("dsgd topology=ring method.order=awc"),
+    way("diloco period=20"),
+    way("mem_sgd compressor=scaled_sign"),
+)
+BETTER = {
+    "gemm_efficiency": 1.0,
+    "operand_ratio": 12.0,
+    "gemm_ramp": 8.0,
+    "memory_efficiency": 1.0,
+    "kernel_seconds": 1e-5,
+    "hidden_share": 0.95,
+}
+SEEDS = [pytest.param(range(5), 300), pytest.param(range(5, 130), 10_000, marks=pytest.mark.slow)]
+
+
+class Drawn(NamedTuple):
+    """Possible policies of a model on a cluster."""
+
+    space: Space
+    rows: np.ndarray
+    policies: Policies
+
+    def cost(self, cluster: Cluster, constants: Constants = MEASURED, **changes: np.ndarray) -> StepEstimate:
+        policies = replace(self.policies, **changes)
+        return estimate(self.space.model, policies, cluster, self.space.global_batch, constants)
+
+
+def drawn(seed: int, most_nodes: int = 32, ways=WAYS) -> Drawn:
+    random = np.random.default_rng(seed)
+    cluster = a_cluster(random, most_nodes)
+    overlap, precision = (str(random.choice(kinds)) for kinds in (OVERLAPS, [*cluster.gpu.peak_flops]))
+    batch = cluster.gpus * int(random.choice([4, 8, 24, 64]))
+    space = Space(a_model(random), cluster, batch, ways, precision, overlap)
+    rows = random.integers(0, space.sizes, (15_000, len(space.sizes)))
+    rows = rows[space.possible(rows)][:150]
+    switches = random.random((2, len(rows))) < 0.5
+    return Drawn(
+        space, rows, replace(space.policies(rows), partition_checkpoints=switches[0], offload_checkpoints=switches[1])
+    )
+
+
+def a_model(random: np.random.Generator) -> Model:
+    heads, layers, sequence, vocab = (
+        int(random.choice(of))
+        for of in ([8, 12, 16, 32, 64], [6, 12, 24, 32, 80], [512, 1000, 4096], [1000, 50257, 256_000])
+    )
+    gated, tied, flash = (bool(random.integers(2)) for _ in range(3))
+    keys = int(random.choice([1, 4, heads]))
+    return Model(layers, heads * 128, heads, sequence, vocab, None, keys, None, gated, tied, flash)
+
+
+def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
+    """A shipped one whose links, memory and peak nobody sells."""
+    cluster = Cluster.named(str(random.choice(names())))
+    cluster = cluster.with_gpus(cluster.per_node * int(random.choice([n for n in (1, 2, 4, 8, 32) if n <= most_nodes])))
+    gpu, speed = cluster.gpu, 10 ** random.uniform(-1, 1)
+    rate = gpu.memory_bandwidth * 10 ** random.uniform(-0.7, 0.7)
+    gpu = replace(gpu, memory_bandwidth=rate, peak_flops={name: speed * peak for name, peak in gpu.peak_flops.items()})
+    links = {
+        name: replace(
+            getattr(cluster, name), bandwidth=10 ** random.uniform(8, 12), latency=10 ** random.uniform(-7, -3)
+        )
+        for name in ("intra", "inter")
+    }
+    return replace(cluster, gpu=gpu, **links)
+
+
+@pytest.mark.parametrize(("seeds", "least"), SEEDS)
+def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number(seeds, least):
+    count = 0
+    for seed in seeds:
+        some = drawn(seed)
+        cluster, factor = some.space.cluster, (1.05, 1.5, 4)[seed % 3]
+        cost = some.cost(cluster)
+        for part, each in {**cost.seconds, **cost.bytes}.items():
+            assert (np.isfinite(each) & (each >= 0)).all(), (seed, part)
+        machines = [(name, better, MEASURED) for name, better in faster(cluster, factor)]
+        machines += [(name, cluster, replace(MEASURED, **{name: value})) for name, value in BETTER.items()]
+        for name, better, constants in machines:
+            new = some.cost(better, constants)
+            slower = np.flatnonzero(new.step_seconds > cost.step_seconds * (1 + 1e-9))
+            assert not slower.size, f"seed {seed}: {factor} x {name} slows {some.space.policy(some.rows[slower[0]])}"
+            assert (new.memory_bytes == cost.memory_bytes).all()
+        count += len(some.rows)
+    assert count >= least, "the draws hold too few possible policies"
+
+
+@pytest.mark.parametrize(("seeds", "least"), SEEDS)
+def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, least):
+    """But the all-reduce of stage 0, whose gradients come back as wide as they went; and stage 3, which holds whole
+    layers beside its shards."""
+    for seed in seeds:
+        some = drawn(seed)
+        policies, never = some.policies, np.zeros(len(some.rows), dtype=int)
+        costs = [some.cost(some.space.cluster, zero=never + stage, overlap=never) for stage in range(4)]
+        held, sent = [cost.memory_bytes for cost in costs], [cost.seconds["data"] for cost in costs]
+        shards = costs[0].bytes["weights"] / policies.shard
+        assert (held[1] <= held[0]).all(), seed
+        assert (held[2] <= held[1]).all(), seed
+        assert (held[3] <= (held[2] + shards * (policies.shard > 1)) * (1 + 1e-9)).all(), seed
+        assert (sent[1] <= sent[2] * (1 + 1e-9)).all(), seed
+        assert (sent[2] <= sent[3] * (1 + 1e-9)).all(), seed
+
+
+@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 100), marks=pytest.mark.slow)])
+def test_a_search_says_what_predict_says_and_neither_random_policies_nor_slower_machines_beat_it(seeds):
+    for seed in seeds:
+        some = drawn(seed, most_nodes=2, ways=(way(),))
+        model, cluster, batch = (getattr(some.space, name) for name in ("model", "cluster", "global_batch"))
+        costs, found = estimate(model, some.space.policies(some.rows), cluster, batch), best(some.space, cluster)
+        fits = costs.memory_bytes <= cluster.gpu.memory_bytes
+        assert (costs.step_seconds[fits] >= found * (1 - 1e-9)).all(), seed
+        for i in range(min(3, len(some.rows))):
+            alone = predict(model, some.space.policy(some.rows[i]), cluster, global_batch=batch)
+            assert alone.fits == fits[i]
+            assert sum(alone.breakdown["seconds"].values()) == pytest.approx(costs.step_seconds[i], rel=1e-12)
+            assert sum(alone.breakdown["bytes"].values()) == pytest.approx(costs.memory_bytes[i], rel=1e-12)
+        name, better = [*faster(cluster, 2.0)][seed % 7]
+        assert best(some.space, better) <= found * (1 + 1e-9), (seed, name)
+
+
+def best(space: Space, cluster: Cluster) -> float:
+    """Seconds of the best plan of psgd; infinite where nothing fits."""
+    settings = {"precision": space.precision, "overlap": space.overlap}
+    try:
+        plan = search(space.model, cluster, space.global_batch, top=1, **settings)[0]
+    except ValueError:
+        return np.inf
+    assert plan.prediction == predict(space.model, plan.policy, cluster, global_batch=space.global_batch)
+    assert plan.prediction.fits
+    return plan.step_seconds

@@ -1,0 +1,73 @@
+"""`commeff plan --emit`: flags that give the policy back, and no flags for what a framework does not do."""
+
+from __future__ import annotations
+
+import pytest
+
+from commeff.experiments.config.compose import compose
+from commeff.experiments.planning.emit import FRAMEWORKS
+from commeff.experiments.planning.question import read_question
+from tests.experiments.planning.test_plan import plan
+
+LLAMA = ["model=llama3-8b", "gpus=64", "global_batch=128"]
+POLICIES = [
+    ["tensor=8", "pipeline=4", "sequence_parallel=true", "zero=2"],
+    ["zero=3", "recompute=full", "workers=8"],
+    ["tensor=2", "pipeline=4", "schedule=interleaved", "chunks=2", "zero=2", "sequence_parallel=true", "micro_batch=2"],
+]
+
+
+def emitted(framework: str, *words: str) -> dict[str, str]:
+    """What flags say, by name; "" of a switch."""
+    question = read_question([*LLAMA, *words])
+    flags = FRAMEWORKS[framework](question, question.one())
+    pairs = [flag.removeprefix("--").replace(" ", "=", 1).partition("=") for flag in flags]
+    return {name: value for name, _, value in pairs}
+
+
+@pytest.mark.parametrize("words", POLICIES)
+def test_flags_give_the_ranks_and_the_batches_back(words):
+    policy = read_question([*LLAMA, *words]).one()
+    titan, megatron, ours = (emitted(framework, *words) for framework in ("torchtitan", "megatron", "commeff"))
+    kinds = [name for name in titan if name.startswith("parallelism.") and name.endswith("_degree")]
+    ranks = {name: int(titan[name]) for name in kinds}
+    assert policy.gpus == 64
+    product = 1
+    for degree in ranks.values():
+        product *= degree
+    assert product == 64
+    passes = 128 // int(titan["training.local_batch_size"]) // policy.data
+    assert passes == (1 if policy.pipeline > 1 else 128 // policy.data // policy.micro_batch)
+    assert (
+        int(megatron["tensor-model-parallel-size"]) * int(megatron["pipeline-model-parallel-size"]) * policy.data == 64
+    )
+    assert ("use-distributed-optimizer" in megatron) == (policy.zero > 0)
+    config = compose([f"{name}={value}" for name, value in ours.items()])
+    assert config["nproc"] == 64
+    assert config["micro_batches"] * policy.micro_batch * policy.data == 128
+    assert config["zero"] == policy.zero
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "said"),
+    [
+        ("torchtitan", ["tensor=2", "zero=2"], "sequence_parallel of torchtitan must be"),
+        ("torchtitan", ["zero=1"], "zero of torchtitan must be 0 or 2 or 3"),
+        ("torchtitan", ["pipeline=4"], "zero of torchtitan must be 2 or 3"),
+        ("megatron", ["recompute=full", "offload_checkpoints=true"], "offload_checkpoints of megatron must be False"),
+        ("torchtitan", ["method=diloco"], "method must be psgd with torchtitan"),
+        ("megatron", ["pipeline=4", "schedule=gpipe"], "schedule of megatron must be"),
+        ("megatron", ["pipeline=4", "stages=9,9,9,5"], "stages must be left out with megatron"),
+        ("commeff", ["pipeline=4", "schedule=zero_bubble"], "schedule of commeff must be"),
+        ("commeff", ["hidden=8192", "ffn_hidden=14336"], "a preset of `commeff train`"),
+    ],
+)
+def test_what_a_framework_has_no_flags_for_is_refused(framework, words, said):
+    assert said in plan(*LLAMA, *words, "--emit", framework, code=2).stderr
+
+
+def test_a_method_is_emitted_as_commeff_trains_it():
+    flags = plan(*LLAMA, "workers=8", "method=diloco", "period=20", "--emit", "commeff").stdout.split()
+    config = compose(flags)
+    assert config["workers"] == 8
+    assert config["method"]["period"] == 20

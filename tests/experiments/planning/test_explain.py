@@ -1,0 +1,57 @@
+"""`commeff plan --explain`, `--compare`: what is printed is what the planner says of each change."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commeff.experiments.planning.explain import explain
+from commeff.experiments.planning.question import read_question
+from commeff.planner import Policy
+from tests.experiments.planning.test_plan import found, plan
+
+WORDS = ["model=gpt3-13b", "gpus=32", "global_batch=64"]
+
+
+@pytest.mark.parametrize("overlap", ["none", "partial", "full"])
+@pytest.mark.parametrize(
+    "policy", [Policy(4, 4, 2, zero=1), Policy(data=32, zero=3), Policy(8, 2, 2, recompute="full")]
+)
+def test_derivatives_add_up_to_one(policy, overlap):
+    """A step twice as long on a machine twice as slow: Euler's theorem on homogeneous functions."""
+    question, policy = read_question(WORDS), replace(policy, overlap=overlap)
+    rows = explain(question, policy, question.predict(policy))["machine"]
+    assert sum(row["derivative"] for row in rows) == pytest.approx(1, abs=0.01)
+    assert all(row["saved_by_twice"] >= 0 and row["derivative"] >= 0 for row in rows)
+    assert next(row for row in rows if row["better"] == "GPU memory")["saved_by_twice"] == 0
+
+
+def test_what_twice_a_link_is_said_to_save_is_what_the_planner_says_of_it():
+    words = ["model=llama2-7b", "gpus=64", "zero=3", "recompute=full"]
+    slow, fast = (found(*words, f"bandwidth={rate} Gb/s", "--explain") for rate in (10, 20))
+    row = next(row for row in slow["explain"]["machine"] if row["better"] == "bandwidth of a NIC")
+    assert row["saved_by_twice"] == pytest.approx(1 - fast["step_seconds"] / slow["step_seconds"])
+    assert row["saved_by_twice"] > 0.2
+    for other in slow["explain"]["policies"]:
+        changed = found(*words, "bandwidth=10 Gb/s", *other["change"].split())
+        assert changed["step_seconds"] == pytest.approx(other["step_seconds"])
+        assert changed["fits"] == other["fits"]
+
+
+def test_two_files_are_compared_part_by_part(tmp_path: Path):
+    for name, content in {"a": "tensor: 8\nzero: 1", "b": "tensor: 4\npipeline: 2\nstages: [21, 19]"}.items():
+        (tmp_path / f"{name}.yaml").write_text(content)
+    files = [str(tmp_path / f"{name}.yaml") for name in "ab"]
+    both = json.loads(plan(*WORDS, "--compare", *files, "--json").stdout)
+    alone = found(*WORDS, "tensor=4", "pipeline=2", "stages=21,19")
+    assert both[files[1]]["seconds"] == alone["seconds"]
+    told = plan(*WORDS, "--compare", *files).stdout
+    assert f"{alone['step_seconds'] - both[files[0]]['step_seconds']:.4g}" in told
+    (tmp_path / "b.yaml").write_text("tensors: 4")
+    assert "did you mean tensor" in plan(*WORDS, "--compare", *files, code=2).stderr
+    (tmp_path / "b.yaml").write_text("- 4")
+    assert "KEY: VALUE" in plan(*WORDS, "--compare", *files, code=2).stderr
+    assert "single policy" in plan(*WORDS, "--compare", *files, "--explain", code=2).stderr
