@@ -64,8 +64,8 @@ cifar10: install
 	$(BIN)/commeff report runs/top_k_probes --out results/cifar10/top_k_probes
 
 # Published tables at full scale, some minutes each; 3 says that a claim fails, which its page explains.
-CONVEX := bias_floors choco compressors diana ef21_floor ef21_rate local_steps momentum_bias scaffnew speed_up topologies transient \
-	power_sgd periodic_averaging choco_gamma equitopo equitopo_consensus equitopo_tracking random_graphs
+CONVEX := bias_floors choco compressors diana ef21_floor ef21_noise ef21_rate local_steps momentum_bias scaffnew speed_up topologies \
+	transient two_way_compression power_sgd periodic_averaging choco_gamma equitopo equitopo_consensus equitopo_tracking random_graphs
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ALWAYS = ("minibatch_loss", "consensus_distance", "epoch", "seconds", "samples", "payload_bytes", "wire_bytes")
 CLASSES = ("train_loss", "val_loss", "val_accuracy")
 OTHERS = {  # built-in tasks that measure other things
-    "logistic": (*CLASSES, "suboptimality"),
+    "logistic": (*CLASSES, "suboptimality", "gradient"),
     "least_squares": ("train_loss", "val_loss", "distance", "relative"),
     "quadratic": ("train_loss", "val_loss", "distance"),
     "risk": ("train_loss", "val_loss", "gradient"),

@@ -49,20 +49,37 @@ def test_labels_features_and_split(stand_in: str) -> None:
     assert torch.equal(task.validation.inputs, again.validation.inputs)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_the_loss_is_the_regularised_logistic_loss_and_starts_at_log_two(stand_in: str, bias: bool) -> None:
-    task = Logistic(2, data="mushrooms", data_dir=stand_in, bias=bias, l2=0.1, dtype="float64", batch=50)
+@pytest.mark.parametrize(("bias", "regulariser"), [(False, "l2"), (True, "l2"), (True, "nonconvex")])
+def test_the_loss_is_the_regularised_logistic_loss_and_starts_at_log_two(
+    stand_in: str, bias: bool, regulariser: str
+) -> None:
+    options: dict[str, Any] = {"bias": bias, "l2": 0.1, "regulariser": regulariser, "dtype": "float64", "batch": 50}
+    task = Logistic(2, data="mushrooms", data_dir=stand_in, **options)
     model = task.model()
     assert task.evaluate(model)["train_loss"] == pytest.approx(np.log(2), rel=1e-14)
     x = torch.randn(112 + bias, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     torch.nn.utils.vector_to_parameters(x, model.parameters())
     inputs, targets = (part[0].numpy() for part in task.batch(0, [1]))
     samples = np.hstack([inputs, np.ones((50, 1))]) if bias else inputs
-    by_hand = np.log1p(np.exp(-targets * (samples @ x.numpy()))).mean() + 0.05 * float(x @ x)
+    r = 0.5 * x @ x if regulariser == "l2" else (x**2 / (1 + x**2)).sum()
+    by_hand = np.log1p(np.exp(-targets * (samples @ x.numpy()))).mean() + 0.1 * float(r)
     loss = task.loss(model, *(part[0] for part in task.batch(0, [1])))
     assert loss.item() == pytest.approx(by_hand, rel=1e-13)
     everything = task.loss(model, task.train.inputs, task.train.targets)
-    assert task.evaluate(model)["train_loss"] == pytest.approx(everything.item(), rel=1e-13)
+    found = task.evaluate(model)
+    assert found["train_loss"] == pytest.approx(everything.item(), rel=1e-13)
+    assert ("suboptimality" in found) == (regulariser == "l2")
+
+
+def test_the_gradient_is_that_of_the_mean_of_the_workers_losses() -> None:
+    for regulariser in ("l2", "nonconvex"):
+        task = Logistic(3, data="synthetic", l2=0.1, regulariser=regulariser, partition="shards", dtype="float64")
+        model = task.model()
+        torch.nn.utils.vector_to_parameters(torch.linspace(-1, 1, 31, dtype=torch.float64), model.parameters())
+        own = [task.train.at(torch.from_numpy(rows)) for rows in task.partition.indices]
+        mean = torch.stack([task.loss(model, each.inputs, each.targets) for each in own]).mean()
+        gradient = torch.cat([part.flatten() for part in torch.autograd.grad(mean, [*model.parameters()])])
+        assert task.evaluate(model)["gradient"] == pytest.approx(float(gradient @ gradient), rel=1e-12)
 
 
 def test_weighted_objective_keeps_the_regulariser(stand_in: str) -> None:
@@ -203,6 +220,7 @@ def test_the_suboptimality_is_that_of_what_the_workers_minimise(weighted: bool) 
         total.backward()
         return total
 
+    assert task._least is not None
     start = float(closure().detach()) - task._least
     assert task.evaluate(model)["suboptimality"] == pytest.approx(start, rel=1e-12)
     optimizer.step(closure)
