@@ -59,6 +59,7 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.optimizers.FedAdam": {"weight_decay": 0.0},
     "commeff.optimizers.FedYogi": {"weight_decay": 0.0},
     "commeff.experiments.tasks.LeastSquares": {"data_seed": None},
+    "commeff.experiments.tasks.Logistic": {"regulariser": "l2"},
     "commeff.experiments.tasks.Quadratic": {"columns": 1},
     "commeff.experiments.tasks.Risk": {"rows": 1000, "dimension": 10, "drift": 0.2, "sigma": 0.0},
 }
