@@ -214,6 +214,9 @@ def test_gradients_of_whole_workers_in_16_bits_leave_while_others_are_computed()
     for start, early, _ in seen:
         assert torch.equal(early, gradient[:, start : start + early.shape[1]])
     assert torch.equal(*gradients)
+    scaled, sent = LowStacked(lambda: llama().float(), range(2), precision="fp16"), []
+    scaled.compute(loss_of, [(tokens,)], 0, 0.1, awaited, lambda *span: sent.append(span))
+    assert not sent, "a scaled gradient, which may not be finite, has left"
 
 
 class Two(Tokens):
