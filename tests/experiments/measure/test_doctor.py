@@ -43,6 +43,14 @@ def test_processes_agree_with_the_host(found: Findings) -> None:
     assert found.between is not None
 
 
+def test_the_worst_of_all_processes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "agreements", lambda world: [Agreement("mine", float(world.workers[0]), 0.5)])
+    monkeypatch.setattr(doctor, "split_agreements", lambda world: [])
+    found = doctor.run(2, effort=SMALL)
+    assert found is not None
+    assert [verdict.difference for verdict in found.verdicts] == [1.0]
+
+
 def test_one_process_has_methods_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "__all__", SOME)
     alone = doctor.run(1, effort=SMALL)
