@@ -191,7 +191,7 @@ class Run:
     def meet(self) -> None:
         """Wait for this device and for all processes: a step is over when it is over everywhere."""
         with self.clock():
-            torch.get_device_module(self.replicas.parameters.device).synchronize()
+            torch.get_device_module(self.losses.device).synchronize()
             barrier(self.everybody)
 
     def record(self, task: Task, recorder: Recorder | None) -> dict[str, Any]:

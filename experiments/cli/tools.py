@@ -110,9 +110,14 @@ def doctor(
         if found is None:
             return
         measured = found.cluster(profile.stem if profile else "the fit")
-        if profile is not None and measured is not None:
+        typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(found.lines(described or measured)))
+        if profile is not None:
+            if measured is None:
+                raise ValueError(
+                    "--profile needs at least 2 processes, equally many on each host, with consecutive ranks, got "
+                    f"{[place['host'] for place in found.places]}: nothing was written"
+                )
             write(measured, profile, [f"Measured by `commeff doctor` on {len(found.places)} processes; SI units."])
-    typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(found.lines(described or measured)))
     raise typer.Exit(1 if any(not verdict.holds for verdict in found.verdicts) else 0)
 
 

@@ -160,15 +160,16 @@ def rows(measured: Measurements) -> list[dict[str, Any]]:
 
 
 def agreement(between: Between, cluster: Cluster) -> list[tuple[Timing, float]]:
-    """Each operation on the largest messages, and its seconds as modelled on a cluster."""
+    """Each operation on the largest messages, and its seconds as modelled on a cluster, where that has such links."""
     largest = max(timing.size for timing in between.timings)
-    return [(each, modelled(each, cluster)) for each in between.timings if each.size == largest]
+    every = [(each, modelled(each, cluster)) for each in between.timings if each.size == largest]
+    return [(each, seconds) for each, seconds in every if seconds]  # nodes of one GPU have nothing inside
 
 
 def modelled(timing: Timing, cluster: Cluster) -> float:
     """The seconds of an operation on a cluster, whose GPUs are as many as the processes."""
-    operation, n, size = timing.operation, timing.n, timing.size
-    groups = Groups.first(cluster.with_gpus(n), cluster.local if operation == collectives.INSIDE else n)
+    operation, n, size, own = timing.operation, timing.n, timing.size, cluster.with_gpus(timing.n)
+    groups = Groups.first(own, own.local if operation == collectives.INSIDE else n)
     if operation in ALGORITHMS:
         return float(all_reduce(groups, size, ALGORITHMS[operation]))
     if operation == collectives.ALL_GATHER:

@@ -24,13 +24,14 @@ from commeff import Communicator, DistributedOptimizer, laws, methods, require
 from commeff.cluster import GPU, Cluster
 from commeff.communicator import observe
 from commeff.communicator.wire.records import share_json
+from commeff.experiments.measure.collectives import per_host
 from commeff.experiments.measure.comm import Between, Effort, agreement, among
 from commeff.experiments.measure.job import on_job
 from commeff.experiments.measure.links import SIZES
 from commeff.experiments.measure.processor import copied_bytes, processor
 from commeff.experiments.measure.profile import describe
 from commeff.experiments.run.launch.membership import membership
-from commeff.experiments.run.system import own_device, sys_info, whereabouts
+from commeff.experiments.run.system import check_device, own_device, sys_info, whereabouts
 from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.experiments.tasks.language.plans import LLAMA_LAYERS
 from commeff.sharding import AXES, Computation, Mesh, Objective, OnePass, cross_entropy, split
@@ -89,9 +90,11 @@ class Findings:
     verdicts: Sequence[Agreement]
 
     def cluster(self, name: str) -> Cluster | None:
-        """The description of these processes, for `plan`; None of one."""
+        """The description of these processes, for `plan`; None of one, and of hosts that are not alike."""
         between = self.between
-        return None if between is None else describe(name, between.hosts, between.timings, self.gpu, between.pairs)
+        if between is None or per_host(between.hosts) is None:
+            return None
+        return describe(name, between.hosts, between.timings, self.gpu, between.pairs)
 
     def lines(self, cluster: Cluster | None) -> Iterator[str]:
         """The text, with collectives beside those of a description."""
@@ -101,12 +104,13 @@ class Findings:
             yield f"{f'rank {rank}':<12}{place['host']}, {place['device']}, {place['cores']} cores{variables}"
         peaks = ", ".join(f"{name} {1e-12 * peak:.3g} TFLOP/s" for name, peak in self.gpu.peak_flops.items())
         yield f"{'processor':<12}{self.gpu.name}: {peaks}, memory {1e-9 * self.gpu.memory_bandwidth:.3g} GB/s"
-        if self.between is not None and cluster is not None:
+        if self.between is not None:
             links = [pair.link for pair in self.between.pairs]
             rates, delays = [1e-9 * link.bandwidth for link in links], [1e6 * link.latency for link in links]
             for name, unit, values in (("latency", "us", delays), ("bandwidth", "GB/s", rates)):
                 spread = f"{min(values):.3g} to {max(values):.3g}, median {median(values):.3g} {unit}"
                 yield f"{name:<12}{spread}, of {len(links)} pairs over {self.backend}"
+        if self.between is not None and cluster is not None:
             yield f"{'busbw, GB/s':<24}{'measured':>10}{f'by {cluster.name}':>20}{'share':>8}"
             for timing, seconds in agreement(self.between, cluster):
                 share, words = seconds / timing.seconds, f"{timing.operation}, {timing.size >> 20} MiB"
@@ -128,13 +132,14 @@ def run(nproc: int | None = None, kind: str = "cpu", effort: Effort | None = Non
     effort : of measurements.
     """
     effort = effort or require.choose(EFFORTS, device=kind)
-    device, member = own_device(kind), membership(os.environ)
+    member = membership(os.environ)
+    check_device(kind, 1 if nproc is None or member is not None else nproc)
     if nproc is None and kind == "cuda" and member is None:
         nproc = torch.cuda.device_count()
     if nproc != 1 or member is not None:
         return on_job(partial(examine, effort), nproc, kind)
     alone = Communicator(workers=1)
-    alone.context.device = device
+    alone.context.device = own_device(kind)
     return examine(effort, alone)
 
 

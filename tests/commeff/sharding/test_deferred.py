@@ -24,6 +24,7 @@ from commeff.sharding.layers import ranks_of
 from commeff.training.sharding import on_mesh
 from tests.commeff.sharding.test_trainer import Tokens
 from tests.commeff.sharding.whole import shards_of
+from tests.laws.processes import on_processes
 
 
 def llama():
@@ -130,6 +131,28 @@ def test_a_rank_has_its_slices_and_one_tensor_at_a_time(way):
     states = 5056 * 4  # of the generator, of one tensor at a time
     assert own <= peak.bytes <= own + 2 * max(sizes) + states + 5056 * len(sizes)
     assert own < 0.45 * sum(sizes)
+
+
+class Frozen(Tokens):
+    """The same, of which one layer is not trained."""
+
+    def model(self):
+        model = super().model()
+        model.blocks[0].requires_grad_(False)
+        return model
+
+
+def test_a_layer_that_is_not_trained_is_filled_where_ranks_share_parameters():
+    tokens = torch.arange(16).view(2, 8)
+
+    def member():
+        with torch.no_grad():
+            return on_mesh(Frozen(), Mesh(shard=2), zero=3).models[0](tokens)
+
+    with torch.no_grad():
+        expected = Frozen().model()(tokens)
+    for found in on_processes(2, member):
+        assert torch.allclose(found, expected, rtol=0, atol=1e-12)
 
 
 class Watched(Tokens):

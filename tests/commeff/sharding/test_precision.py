@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from functools import partial
+from itertools import product, starmap
 
 import pytest
 import torch
@@ -179,21 +180,25 @@ def test_a_run_in_16_bits_goes_on_with_its_scale(tmp_path):
 
 
 def test_a_loop_in_16_bits_is_the_same_whenever_gradients_leave():
-    def member():
-        rows = []
-        for megabytes in (0.01, 0):
-            model = llama().float()
-            optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision="bf16", bucket_mb=megabytes)
-            for step in range(STEPS):
-                optimizer.zero_grad()
-                loss_of(model, batch(step, optimizer.communicator.workers[0])).backward()
-                assert optimizer._gradients.sent == (megabytes > 0 and step > 0)
-                optimizer.step()
-            rows.append(optimizer._row.parameters.clone())
-        return rows
+    """Also where those of the last step are added to, and where some are dropped, which scaled ones may be."""
 
-    for early, late in on_processes(2, member):
+    def run(precision, megabytes):
+        model = llama().float()
+        optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision=precision, bucket_mb=megabytes)
+        worker = optimizer.communicator.workers[0]
+        for step in range(STEPS):
+            if step == 2 and precision == "fp16":
+                optimizer.scaled(loss_of(model, batch(STEPS, worker))).backward()
+            if step < STEPS - 1:
+                optimizer.zero_grad()
+            optimizer.scaled(loss_of(model, batch(step, worker))).backward()
+            assert optimizer._gradients.sent == (precision == "bf16" and megabytes > 0 and step > 0)
+            optimizer.step()
+        return optimizer._row.parameters.clone()
+
+    for early, late, scaled, last in on_processes(2, lambda: [*starmap(run, product(("bf16", "fp16"), (0.01, 0)))]):
         assert torch.equal(early, late)
+        assert torch.equal(scaled, last)
 
 
 def test_gradients_of_whole_workers_in_16_bits_leave_while_others_are_computed():
@@ -214,6 +219,9 @@ def test_gradients_of_whole_workers_in_16_bits_leave_while_others_are_computed()
     for start, early, _ in seen:
         assert torch.equal(early, gradient[:, start : start + early.shape[1]])
     assert torch.equal(*gradients)
+    scaled, sent = LowStacked(lambda: llama().float(), range(2), precision="fp16"), []
+    scaled.compute(loss_of, [(tokens,)], 0, 0.1, awaited, lambda *span: sent.append(span))
+    assert not sent, "a scaled gradient, which may not be finite, has left"
 
 
 class Two(Tokens):

@@ -184,6 +184,21 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
 
 
+@pytest.mark.parametrize("again", [CopiedRow.begin, CopiedRow.forget, CopiedRow.finish])
+def test_what_leaves_in_32_bits_is_this_steps_whatever_left_before(again):
+    """Each gradient is once taken early and once at the end, after a step that was taken, dropped or begun anew."""
+    named = {name: nn.Parameter(torch.ones(2)) for name in "ab"}
+    row = CopiedRow(named, Layout.of([(name, (2,)) for name in "ab"]), Axis("shard"), torch.bfloat16)
+    with torch.no_grad():
+        for value, early in ((1.0, (2, 4)), (2.0, (0, 2))):
+            for parameter in named.values():
+                parameter.grad = torch.full_like(parameter, value)
+            row.arrived(*early)
+            if value == 1.0:
+                again(row)
+        assert torch.equal(row.finish(), torch.full((1, 4), 2.0))
+
+
 class Allocated(TorchDispatchMode):
     """The sizes of new memory, in bytes."""
 
@@ -206,11 +221,14 @@ def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_tra
 
     def member():
         mesh, layout = Mesh(shard=2), Layout.flat(10_001)  # which two ranks cannot share evenly
-        row = (SharedRow if zero else CopiedRow)({"x": nn.Parameter(torch.ones(10_001))}, layout, mesh.axis("shard"))
+        row = (SharedRow if zero else CopiedRow)(
+            {"x": nn.Parameter(torch.arange(10_001.0))}, layout, mesh.axis("shard")
+        )
         row.begin()
         with Allocated() as allocated, torch.no_grad():
             row.finish()
             row.load(row.parameters)
+        assert torch.equal(row._row[0], torch.arange(10_001.0))
         return allocated.sizes
 
     for sizes in on_processes(2, member):

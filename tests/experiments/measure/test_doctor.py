@@ -13,9 +13,11 @@ from typer.testing import CliRunner
 
 from commeff import methods
 from commeff.cluster import Cluster
+from commeff.cluster.cluster import names
 from commeff.experiments.cli.tools import doctor as command
 from commeff.experiments.measure import doctor
-from commeff.experiments.measure.comm import Effort
+from commeff.experiments.measure.collectives import ALL_GATHER, BETWEEN, EXCHANGE, INSIDE, Timing
+from commeff.experiments.measure.comm import ALGORITHMS, Between, Effort, agreement
 from commeff.experiments.measure.doctor import SPLITS, Agreement, Findings
 from tests.laws.late import late
 
@@ -39,6 +41,14 @@ def test_processes_agree_with_the_host(found: Findings) -> None:
     assert {*SPLITS} - {*names} == {"all three, zero=3"}, "which eight processes have"
     assert len(found.places) == 2
     assert found.between is not None
+
+
+def test_the_worst_of_all_processes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "agreements", lambda world: [Agreement("mine", float(world.workers[0]), 0.5)])
+    monkeypatch.setattr(doctor, "split_agreements", lambda world: [])
+    found = doctor.run(2, effort=SMALL)
+    assert found is not None
+    assert [verdict.difference for verdict in found.verdicts] == [1.0]
 
 
 def test_one_process_has_methods_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,6 +90,42 @@ def test_the_command_prints_one_text_and_writes_a_cluster(
     assert broken.exit_code == 1
     assert "d2(): 5.0e-01 apart, of 1e-10 that may be" in broken.stdout
     assert json.loads(CliRunner().invoke(app, ["--json"]).stdout)["verdicts"][-1]["name"] == "d2()"
+
+
+@pytest.mark.parametrize("hosts", [(0,), (0, 0, 1)])
+def test_what_no_cluster_file_describes_is_told_of_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, found: Findings, tmp_path: Path, hosts: tuple[int, ...]
+) -> None:
+    """One process, and hosts that are not alike: `--profile` is refused when all else has been said."""
+    assert found.between is not None
+    between = None if len(hosts) == 1 else replace(found.between, hosts=hosts)
+    odd = replace(found, between=between, places=[{**found.places[0], "host": f"host {host}"} for host in hosts])
+    monkeypatch.setattr(doctor, "run", lambda nproc, kind: odd)
+    app, profile = typer.Typer(), tmp_path / "new" / "mine.yaml"
+    app.command()(command)
+    plain = CliRunner().invoke(app, [])
+    assert (plain.exit_code, "pairs over" in plain.stdout) == (0, between is not None)
+    refused = CliRunner().invoke(app, ["--profile", str(profile)])
+    assert (refused.exit_code, refused.stdout) == (2, plain.stdout)
+    assert refused.stderr.startswith("commeff: --profile needs at least 2 processes, equally many on each host")
+    assert len(refused.stderr.splitlines()) == 1
+    assert not profile.parent.exists()
+
+
+@pytest.mark.parametrize("operation", [INSIDE, BETWEEN, EXCHANGE, ALL_GATHER, "server", *ALGORITHMS])
+def test_every_operation_is_modelled_on_nodes_that_are_larger_than_the_job(operation: str) -> None:
+    between = Between((0, 0, 1, 1), (), (Timing(operation, 4, 2**20, 1.0),))
+    for name in names():
+        cluster = Cluster.named(name, gpus=64)
+        seconds = [seconds for _, seconds in agreement(between, cluster)]
+        assert len(seconds) == (operation != INSIDE or cluster.per_node > 1), name
+        assert all(seconds)
+
+
+def test_no_two_processes_are_given_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="nproc must be at most 1, got 2"):
+        doctor.run(2, "cuda", SMALL)
 
 
 @pytest.mark.parametrize(
