@@ -139,6 +139,8 @@ def show_compared(
     from commeff.experiments.planning.plan import describe
     from commeff.experiments.planning.question import read_file, read_question
 
+    if files[0] == files[1]:
+        raise ValueError(f"--compare must be given two files, got {files[0]} twice")
     reports = []
     for file in files:
         try:
@@ -161,7 +163,8 @@ def show_compared(
             for name in largest
             if first[name] or second[name]
         ]
-        table((what if unit == 1 else "GiB", *(file.stem for file in files), "difference"), lines)
+        heads = (file.stem if files[0].stem != files[1].stem else str(file) for file in files)
+        table((what if unit == 1 else "GiB", *heads, "difference"), lines)
 
 
 def show_flags(question: Question, framework: str, as_json: bool) -> None:

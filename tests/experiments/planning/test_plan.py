@@ -87,6 +87,15 @@ def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
     assert plan(*shlex.split(example)).stdout
 
 
+def test_what_limits_a_step_is_named_as_its_stage_of_zero_sends_it():
+    words = ["model=llama2-7b", "gpus=64", "bandwidth=1 Gb/s", "global_batch=64"]
+    said = {stage: found(*words, f"zero={stage}")["limits"] for stage in (1, 3)}
+    assert said[1].startswith("averaging gradients")
+    assert said[3].startswith("gathering weights")
+    slower = found(*words, "zero=3", "global_batch=256")["step_seconds"]
+    assert found(*words, "zero=3", "global_batch=256", "micro_batch=4")["step_seconds"] < 0.5 * slower
+
+
 def test_what_a_plan_says_of_its_policy_can_be_asked_again():
     first = found("model=llama2-7b", "gpus=16", "--search", "--top", "3")
     for each in first:
