@@ -102,7 +102,7 @@ def _show_explained(machine: list[dict[str, Any]], policies: list[dict[str, Any]
     lines = [[row["better"], _percent(row["saved_by_twice"]), f"{abs(row['derivative']):.3f}"] for row in machine]
     table(("of the machine", "twice as good saves", "derivative"), lines)
     lines = [
-        [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "" if row["fits"] else "no"]
+        [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "yes" if row["fits"] else "no"]
         for row in policies
     ]
     if lines:

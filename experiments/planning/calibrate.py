@@ -138,6 +138,7 @@ def calibrated(steps: Sequence[MeasuredStep]) -> tuple[Calibration, str]:
     return calibration, (
         f"calibrated with {len(steps)} measured steps: efficiency x {calibration.efficiency:.3g}, "
         f"latency x {calibration.latency:.3g}\n"
-        f"of the {len(rest)} steps that a fit of the other {len(half)} did not see it is {seen:.1f} % off, and "
-        f"without a calibration {plain:.1f} %" + ("" if seen < plain else ": it does not help, leave it out") + doubt
+        f"a fit of {len(half)} of them is {seen:.1f} % off on the other {len(rest)}, and no calibration {plain:.1f} %"
+        + ("" if seen < plain else ": it does not help, leave it out")
+        + doubt
     )

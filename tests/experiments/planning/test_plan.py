@@ -24,7 +24,7 @@ from commeff.experiments.config import method_words
 from commeff.experiments.planning.convergence import LossLaw
 from commeff.experiments.planning.evidence import assumptions
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import models, named, read_method, read_question
+from commeff.experiments.planning.question import POLICY, SHAPE, models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads
 from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
 from commeff.experiments.studies.planner.joint import Joint, shares
@@ -85,6 +85,11 @@ def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
     monkeypatch.setenv("COMMEFF_DATA", str(data))
     monkeypatch.chdir(tmp_path)
     assert plan(*shlex.split(example)).stdout
+
+
+def test_the_help_names_every_key_of_a_policy_and_a_model():
+    keys = {*re.findall(r"(\w+)=", str(command.__doc__))}
+    assert {*POLICY, *SHAPE} <= keys
 
 
 def test_what_limits_a_step_is_named_as_its_stage_of_zero_sends_it():
