@@ -50,6 +50,17 @@ def test_a_plan_is_made_on_the_calibrated_machine(tmp_path):
     )
 
 
+def test_every_latency_is_scaled_by_one_factor_and_every_rate_of_kernels_by_the_other():
+    plain = read_question(WORDS)
+    own = Calibration(efficiency=0.5, latency=3.0).of(plain)
+    for link in ("intra", "inter"):
+        assert getattr(own.cluster, link).latency == 3 * getattr(plain.cluster, link).latency
+        assert getattr(own.cluster, link).bandwidth == getattr(plain.cluster, link).bandwidth
+    assert own.constants.kernel_seconds == 3 * plain.constants.kernel_seconds
+    for share in ("gemm_efficiency", "memory_efficiency"):
+        assert getattr(own.constants, share) == getattr(plain.constants, share) / 2
+
+
 def test_a_step_that_was_measured_again_is_one_step_of_their_mean(tmp_path):
     path, words = table(tmp_path, Calibration()), [*WORDS, "global_batch=256"]
     once = read_steps(path, words)
