@@ -182,10 +182,10 @@ def memory(
     dropout mask of the embedding for each micro-batch in flight, and the last, of one, the inputs of its norm and its
     head, 4 s b h, and logits: in 16 bits, in fp32, and their softmax, 10 bytes for each.
 
-    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`,
-    and the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are
-    averaged, in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and beside several of them the ranks
-    of a replica and all ranks have one.
+    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
+    the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
+    in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
+    beside several of them the ranks of a replica and all ranks have one.
 
     Parameters
     ----------
