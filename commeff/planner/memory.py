@@ -182,10 +182,10 @@ def memory(
     dropout mask of the embedding for each micro-batch in flight, and the last, of one, the inputs of its norm and its
     head, 4 s b h, and logits: in 16 bits, in fp32, and their softmax, 10 bytes for each.
 
-    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`,
-    and the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are
-    averaged, a bucket of them is copied. Each axis of ranks has a communicator, and beside several of them the ranks
-    of a replica and all ranks have one.
+    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
+    the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
+    in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
+    beside several of them the ranks of a replica and all ranks have one.
 
     Parameters
     ----------
@@ -208,13 +208,14 @@ def memory(
     axes = sum(
         np.greater(ranks, 1).astype(int) for ranks in (policies.tensor, policies.pipeline, shard, policies.workers)
     )
-    bucket = np.where(three, 0.0, np.minimum(BUCKET, parameters))
+    averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
+    bucket = np.where(three & (shard > 1), 0.0, np.minimum(BUCKET, parameters))
     whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
     parts = {
         "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
         + weights * (three & (shard > 1)) * (live * layer + ends),
         "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
-        + gradients * (shard > 1) * np.maximum(bucket, whole),
+        + gradients * averaged * np.maximum(bucket, whole),
         "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * (4 * masks + logit * tokens * model.vocab / policies.tensor / policies.loss_chunks),

@@ -132,7 +132,9 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
     groups, micro_batches = policies.sharing(setting.cluster), policies.micro_batches(setting)
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     layers, three = setting.model.layers / policies.pipeline, policies.zero == 3
-    units = 1 + np.where(policies.unit == 0, layers * setting.model.matrices, layers / np.maximum(policies.unit, 1))
+    units = 1 + np.where(
+        policies.unit == 0, layers * setting.model.matrices, np.ceil(layers / np.maximum(policies.unit, 1))
+    )
     scattered, gathered = (
         micro_batches * units * _flat_rings(groups, policies, kind * parameters / units)
         for kind in (gradients, weights)

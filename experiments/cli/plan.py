@@ -91,17 +91,18 @@ def plan(
     flash_attention=`. `cluster=` is a name or a YAML file; `gpus=`; `bandwidth=` is that of one NIC. `global_batch=` is
     in sequences per step (default two per GPU), and `tokens=` is for the whole run.
 
-    Policy: `tensor= pipeline= data=` ranks (data: all others by default), `micro_batch= schedule= chunks= zero=
-    recompute= sequence_parallel= precision= overlap= stages=`. Worker axis: `workers=`, and a method with the keys of
-    `commeff train`: `method= compressor= topology=`, their settings (`compressor.ratio=0.01`) and `collective=`.
-    `period=` is short for `method.period=`, and `degree=` for a topology of that degree. By default every data-parallel
-    rank is a worker of such a method.
+    Policy: `tensor= pipeline= data=` ranks (data: all others by default), `micro_batch= schedule= chunks= stages=
+    zero= recompute= recompute_every= sequence_parallel= precision= overlap=`, with `zero=3` also `unit= reshard=
+    fp32_parameters=`; and, of memory, `loss_chunks= fragmentation= partition_checkpoints= offload_checkpoints=`.
+    Worker axis: `workers=`, and a method with the keys of `commeff train`: `method= compressor= topology=`, their
+    settings (`compressor.ratio=0.01`) and `collective=`. `period=` is short for `method.period=`, and `degree=` for a
+    topology of that degree. By default every data-parallel rank is a worker of such a method.
 
     --compare prints seconds and bytes of two plans beside each other; the files hold the settings above, and settings
-    of the command line are those of both. --calibrate takes a table of steps that you measured: a column step_seconds,
-    and a column for each setting that differs between them. It fits two factors, one of how much of the data sheet
-    kernels reach and one of latencies, and prices everything with them. --emit prints nothing else, and refuses what
-    the framework has no flags for.
+    of the command line are those of both. --calibrate takes a table of four or more steps that you measured: a column
+    step_seconds, and a column for each setting that differs between them. It fits two factors, one of how much of the
+    data sheet kernels reach and one of latencies, and prices everything with them. --emit prints nothing else, and
+    refuses what the framework has no flags for.
 
     Seconds are computed from counted work and seven constants, four of them fitted on published tables. They are 4 to
     14 % off on a table not used for the fit, and 3 to 14 % on those used.

@@ -102,7 +102,7 @@ def _show_explained(machine: list[dict[str, Any]], policies: list[dict[str, Any]
     lines = [[row["better"], _percent(row["saved_by_twice"]), f"{abs(row['derivative']):.3f}"] for row in machine]
     table(("of the machine", "twice as good saves", "derivative"), lines)
     lines = [
-        [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "" if row["fits"] else "no"]
+        [row["change"], f"{row['step_seconds']:.4g}", _percent(row["saved"]), "yes" if row["fits"] else "no"]
         for row in policies
     ]
     if lines:
@@ -139,6 +139,8 @@ def show_compared(
     from commeff.experiments.planning.plan import describe
     from commeff.experiments.planning.question import read_file, read_question
 
+    if files[0] == files[1]:
+        raise ValueError(f"--compare must be given two files, got {files[0]} twice")
     reports = []
     for file in files:
         try:
@@ -161,7 +163,8 @@ def show_compared(
             for name in largest
             if first[name] or second[name]
         ]
-        table((what if unit == 1 else "GiB", *(file.stem for file in files), "difference"), lines)
+        heads = (file.stem if files[0].stem != files[1].stem else str(file) for file in files)
+        table((what if unit == 1 else "GiB", *heads, "difference"), lines)
 
 
 def show_flags(question: Question, framework: str, as_json: bool) -> None:

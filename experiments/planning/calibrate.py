@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import geometric_mean
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +59,8 @@ class MeasuredStep(NamedTuple):
 def read_steps(path: Path, words: Sequence[str], plugins: Sequence[Choice] = ()) -> list[MeasuredStep]:
     """The rows of a table. Its cells are settings of `commeff plan`, which add to `words`; empty ones are left out.
 
+    Rows of equal settings are one step, of their geometric mean: what a fit has seen is not held out.
+
     Parameters
     ----------
     path : a CSV file with a column step_seconds.
@@ -64,24 +68,36 @@ def read_steps(path: Path, words: Sequence[str], plugins: Sequence[Choice] = ())
     plugins : methods, compressors and topologies beside the built-in ones.
     """
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        table = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines(), restval="")
+        rows, columns = list(table), [column.strip() for column in table.fieldnames or ()]
     except (csv.Error, UnicodeDecodeError):
         raise ValueError(f"{path}: must be a CSV table with a column {MEASURED}") from None
-    if len(rows) < LEAST:
+    if MEASURED not in columns or len({*columns}) < len(columns):
         raise ValueError(
-            f"{path}: must hold at least {LEAST} measured steps, got {len(rows)}: half of them are held out"
+            f"{path}: must have a column {MEASURED} and each column once, got {', '.join(columns) or None}"
         )
-    return [_read_step(f"{path}, row {number}", row, words, plugins) for number, row in enumerate(rows, 1)]
+    steps = [_read_step(f"{path}, row {number}", row, words, plugins) for number, row in enumerate(rows, 1)]
+    same: dict[str, list[MeasuredStep]] = defaultdict(list)
+    for step in steps:
+        same[repr((step.question, step.policy))].append(step)
+    if len(same) < LEAST:
+        raise ValueError(
+            f"{path}: must hold at least {LEAST} different measured steps, got {len(same)}: half of them are held out"
+        )
+    return [each[0]._replace(seconds=geometric_mean(step.seconds for step in each)) for each in same.values()]
 
 
 def _read_step(where: str, row: dict[str, str], words: Sequence[str], plugins: Sequence[Choice]) -> MeasuredStep:
-    cells = {str(key).strip(): (value or "").strip() for key, value in row.items() if isinstance(value, str)}
+    if None in row:
+        raise ValueError(f"{where}: must have a cell for each column, got more")
+    cells = {key.strip(): value.strip() for key, value in row.items()}
     try:
-        seconds = float(cells.pop(MEASURED, "nan") or "nan")
+        seconds = float(cells[MEASURED])
     except ValueError:
         seconds = float("nan")
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"{where}: {MEASURED} must be a number of seconds above 0, got {row.get(MEASURED)!r}")
+        raise ValueError(f"{where}: {MEASURED} must be a number of seconds above 0, got {cells[MEASURED]!r}")
+    del cells[MEASURED]
     try:
         question = read_question([*words, *(f"{key}={value}" for key, value in cells.items() if value)], plugins)
         policy = question.one()
@@ -117,9 +133,12 @@ def calibrated(steps: Sequence[MeasuredStep]) -> tuple[Calibration, str]:
     half, rest = steps[::2], steps[1::2]
     trial, calibration = fitted(half), fitted(steps)
     seen, plain = (percent(errors(rest, each)) for each in (trial, Calibration()))
+    far = any(np.isclose(end, value) for value, ends in zip(calibration, BOUNDS, strict=True) for end in ends)
+    doubt = "\na factor is at its bound: something else differs from the measured machine" if far else ""
     return calibration, (
         f"calibrated with {len(steps)} measured steps: efficiency x {calibration.efficiency:.3g}, "
         f"latency x {calibration.latency:.3g}\n"
-        f"of the {len(rest)} steps that a fit of the other {len(half)} did not see it is {seen:.1f} % off, and "
-        f"without a calibration {plain:.1f} %" + ("" if seen < plain else ": it does not help, leave it out")
+        f"a fit of {len(half)} of them is {seen:.1f} % off on the other {len(rest)}, and no calibration {plain:.1f} %"
+        + ("" if seen < plain else ": it does not help, leave it out")
+        + doubt
     )

@@ -7,17 +7,19 @@ Megatron-LM's are those of its core 0.14 and 0.15, torchtitan's those of 0.2.2, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from commeff import require
-from commeff.experiments.planning.question import Question, method_words
+from commeff.experiments.planning.question import Question, method_words, named
 from commeff.planner import Model, Policy
 
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}
 STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
+COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "loss_chunks": (1,)}  # what all of them run
 
 
 def torchtitan(question: Question, policy: Policy) -> list[str]:
@@ -40,11 +42,12 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
         sequence_parallel=(True,) if policy.tensor > 1 else (False, True),  # always over tensor ranks
         partition_checkpoints=(False,),
         offload_checkpoints=(False,),
+        reshard=(True, False),
     )
     shard = policy.data // policy.workers if policy.zero else 1
     pipelined = policy.pipeline > 1
     flags: dict[str, Any] = {
-        **({"model.name": "llama3", "model.flavor": FLAVORS[question.name]} if question.name in FLAVORS else {}),
+        **({"model.name": "llama3", "model.flavor": FLAVORS[question.name]} if _known(question) else {}),
         "training.seq_len": question.model.sequence,
         "training.local_batch_size": question.global_batch // policy.data if pipelined else policy.micro_batch,
         "training.global_batch_size": question.global_batch,
@@ -56,7 +59,7 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
         "activation_checkpoint.mode": policy.recompute,
     }
     if policy.zero:
-        flags["parallelism.fsdp_reshard_after_forward"] = "always" if policy.zero == 3 else "never"
+        flags["parallelism.fsdp_reshard_after_forward"] = "always" if policy.zero == 3 and policy.reshard else "never"
     if pipelined:
         flags["parallelism.pipeline_parallel_schedule"] = PIPELINES[policy.schedule]
         flags["parallelism.pipeline_parallel_microbatch_size"] = policy.micro_batch
@@ -64,6 +67,12 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
         flags["parallelism.pipeline_parallel_first_stage_less_layers"] = 0
         flags["parallelism.pipeline_parallel_last_stage_less_layers"] = 0
     return [f"--{name}={value}" for name, value in flags.items()]
+
+
+def _known(question: Question) -> bool:
+    """Whether the model is one of torchtitan's, of any sequence."""
+    name, model = question.name, question.model
+    return name in FLAVORS and replace(named(name), sequence=model.sequence) == model
 
 
 def megatron(question: Question, policy: Policy) -> list[str]:
@@ -75,7 +84,8 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     policy : the policy that is to run.
     """
     precisions = ("bf16", "fp16", "fp32", "fp8")
-    _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, offload_checkpoints=(False,))
+    never = {"offload_checkpoints": (False,), "fp32_parameters": (False,)}
+    _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, **never)
     flags: dict[str, Any] = {
         **_shape(question.model),
         "tensor-model-parallel-size": policy.tensor,
@@ -179,8 +189,8 @@ def _sizes(model: Model) -> tuple[Any, ...]:
 
 
 def _allow(framework: str, policy: Policy, any_method: bool = False, /, **choices: Any) -> None:
-    """Refuse what a framework has no flags for."""
-    for name, allowed in choices.items():
+    """Refuse what a framework has no flags for, and what none of them has, unless it is one of the choices."""
+    for name, allowed in (COMMON | choices).items():
         if getattr(policy, name) not in allowed:
             must = f"be {' or '.join(map(str, allowed))}"
             raise require.refusal(f"{name} of {framework}", must, getattr(policy, name))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.plan import policy_words
+from commeff.experiments.planning.plan import changed_words
 from commeff.experiments.planning.question import Question
 from commeff.planner import Policies, Policy, Prediction
 from commeff.planner.policies import RECOMPUTES, SCHEDULES
@@ -67,7 +67,7 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
     ]
     found = [
         {"change": change, "step_seconds": new.step_seconds, "saved": 1 - new.step_seconds / now, "fits": new.fits}
-        for change, new in _neighbours(question, policy)
+        for change, new in neighbours(question, policy)
         if not prediction.fits or (new.fits and new.step_seconds < now)
     ]
     return {
@@ -83,9 +83,14 @@ def _better(question: Question, factor: float) -> Iterator[tuple[str, Question]]
     yield "kernel launches", replace(question, constants=replace(question.constants, kernel_seconds=launch))
 
 
-def _neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Prediction]]:
-    """Policies with one choice changed, the data-parallel ranks filling the cluster, and what each costs."""
-    here = policy_words(policy).split()
+def neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Prediction]]:
+    """Policies with one choice changed, the data-parallel ranks filling the cluster, and what each costs.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    policy : the policy that they stand beside.
+    """
     for change in _changes(policy):
         new = {**{name: getattr(policy, name) for name in ("tensor", "pipeline")}, **change}
         data, rest = divmod(policy.gpus, new["tensor"] * new["pipeline"])
@@ -94,8 +99,7 @@ def _neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predi
             if rest == 0:
                 other = replace(policy, **{**change, "data": data, "workers": workers})
                 if is_canonical(Policies.of([other])).all():
-                    words = " ".join(word for word in policy_words(other).split() if word not in here)
-                    yield words, question.predict(other)
+                    yield changed_words(policy, other), question.predict(other)
 
 
 def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
@@ -104,8 +108,13 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     for name in names:
         value = getattr(policy, name)
         yield from ({name: other} for other in (2 * value, value // 2) if 2 * other in (value, 4 * value))
-    yield from ({"recompute": each} for each in RECOMPUTES if each != policy.recompute)
-    yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)
+    for each in RECOMPUTES:
+        if each != policy.recompute:
+            yield {"recompute": each, **({"recompute_every": 1} if each == "none" else {})}
+    whole = {"unit": 1, "reshard": True, "fp32_parameters": False}
+    yield from ({"zero": stage, **whole} for stage in range(4) if stage != policy.zero)
+    if policy.zero == 3:
+        yield from ({"unit": 2 * policy.unit or 1}, {"reshard": not policy.reshard})
     for schedule in SCHEDULES:
         if policy.pipeline > 1 and schedule != policy.schedule:
             yield {"schedule": schedule, "chunks": 2 if schedule == "interleaved" else 1}

@@ -22,6 +22,7 @@ MEANING = {
     "pipeline": "sending activations from stage to stage",
     "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
     "data": "averaging gradients within workers; faster NICs, or larger batches",
+    "shared": "gathering weights and scattering gradients in each pass; larger micro-batches, or faster NICs",
     "workers": "communication between workers; a longer period, or a compressor",
     "optimizer": "the optimizer's pass over memory; ZeRO would share it",
 }
@@ -39,12 +40,9 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
     model, cluster = question.model, question.cluster
     tokens = question.global_batch * model.sequence
     parts = prediction.breakdown["seconds"]
-    slowest = max(parts, key=lambda name: parts[name])
-    if slowest == "compute" and parts["compute"] < 0.7 * prediction.step_seconds:
-        second = sorted(parts, key=lambda name: parts[name])[-2]
-        limits = f"{MEANING['compute'].partition(':')[0]}, and then {MEANING[second]}"
-    else:
-        limits = MEANING[slowest]
+    first, second = (_meaning(name, policy) for name in sorted(parts, key=lambda name: -parts[name])[:2])
+    if first == MEANING["compute"] and parts["compute"] < 0.7 * prediction.step_seconds:
+        first = f"{first.partition(':')[0]}, and then {second}"
     return {
         "model": question.name,
         "parameters": model.parameters,
@@ -61,13 +59,17 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "hfu": prediction.hfu,
         "fits": prediction.fits,
         "why": fit(question, policy, prediction),
-        "limits": limits,
+        "limits": first,
         "seconds": parts,
         "memory_bytes": prediction.memory_bytes,
         "gpu_memory_bytes": cluster.gpu.memory_bytes,
         "bytes": prediction.breakdown["bytes"],
         "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
     }
+
+
+def _meaning(part: str, policy: Policy) -> str:
+    return MEANING["shared" if part == "data" and policy.zero == 3 else part]
 
 
 def exposed(prediction: Prediction) -> float:
@@ -94,6 +96,16 @@ def policy_words(policy: Policy) -> str:
     if not policy.worker_method.is_plain:
         words += method_words(policy.worker_method)
     return " ".join([*words, *([f"collective={policy.collective}"] if policy.collective != "auto" else [])])
+
+
+def changed_words(policy: Policy, other: Policy) -> str:
+    """The fields in which another policy differs, as words that `commeff plan` reads after those of the first.
+
+    >>> changed_words(Policy(sequence_parallel=True, data=2), Policy(tensor=2))
+    'tensor=2 data=1 sequence_parallel=false'
+    """
+    values = {field.name: getattr(other, field.name) for field in fields(policy)}
+    return " ".join(f"{name}={_value(value)}" for name, value in values.items() if value != getattr(policy, name))
 
 
 def _value(value: Any) -> str:
@@ -144,8 +156,7 @@ def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
         split = "; each GPU is a worker: with fewer workers= ranks share what zero= divides" if alone else ""
         return f"{reason}; no change of {tried} makes room{split}"
     best, found = min(better, key=lambda pair: pair[1].step_seconds)
-    new = " ".join(word for word in policy_words(best).split() if word not in policy_words(policy).split())
-    return f"{reason}; {new} would fit, at {found.step_seconds:.4g} s a step"
+    return f"{reason}; {changed_words(policy, best)} would fit, at {found.step_seconds:.4g} s a step"
 
 
 def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Prediction]]:

@@ -11,7 +11,7 @@ from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
 from commeff.experiments.planning.question import named
 from commeff.planner import MEASURED, Model, Policies, Policy, predict
-from commeff.planner.block import VECTOR, layer_pass
+from commeff.planner.block import CAST, VECTOR, layer_pass
 from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop
 from commeff.planner.model_part import ModelPart
 from commeff.planner.policies import PolicySetting
@@ -62,6 +62,8 @@ def test_every_product_has_its_two_gradients():
     saved = model.attention_flops / 2 * seconds_per_flop(cluster.gpu, "bf16", exact)
     vector = VECTOR * model.heads * model.sequence**2 / 2 / cluster.gpu.peak_flops["fp32"]
     assert layer.forward[0] - flash.forward[0] == pytest.approx(saved - vector)
+    # four whole products, and of the half that a mask leaves those four and the scores once more
+    assert layer.backward[0] - flash.backward[0] == pytest.approx(1.5 * saved - 2 * vector)
 
 
 def attention(width: int, flash: bool) -> float:
@@ -99,6 +101,25 @@ def test_fp8_is_for_matrices_with_weights_which_pay_for_their_casts():
     ]
     assert 1 < reached[1].tflops_per_gpu / reached[0].tflops_per_gpu < 1.6
     assert reached[1].tflops_per_gpu < 800
+
+
+def test_casts_to_fp8_are_of_inputs_and_weights_forward_and_of_gradients_of_outputs_backward():
+    """On a GPU whose products are no faster in fp8."""
+    gpu = Cluster.named("h100_400g").gpu
+    gpu = replace(gpu, peak_flops={**gpu.peak_flops, "fp8": gpu.peak_flops["bf16"]})
+    cluster, equal = replace(Cluster.named("h100_400g", gpus=8), gpu=gpu), replace(IDEAL, operand_ratio=1e12)
+    setting = PolicySetting(MODEL_8B, cluster, 8, equal)
+    wide, narrow = (
+        layer_pass(Policies.of([Policy(data=8, precision=precision)]), setting) for precision in ("bf16", "fp8")
+    )
+    h, s, keys, inner = MODEL_8B.hidden, MODEL_8B.sequence, MODEL_8B.key_width, MODEL_8B.ffn_width
+    read, written, weights = (
+        3 * h + inner,
+        3 * h + 2 * (keys + inner),
+        MODEL_8B.attention_weights + MODEL_8B.ffn_weights,
+    )
+    assert narrow.forward[0] - wide.forward[0] == pytest.approx(CAST * (s * read + weights) / setting.memory_rate)
+    assert narrow.backward[0] - wide.backward[0] == pytest.approx(CAST * s * written / setting.memory_rate)
 
 
 @pytest.mark.parametrize("sequence", [2048, 65536, 2**20])

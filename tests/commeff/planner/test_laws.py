@@ -155,6 +155,8 @@ def test_zero_3_moves_three_psi_where_others_move_two():
     [
         ({}, 3 * (32 + 1)),
         ({"unit": 4}, 3 * (8 + 1)),
+        ({"unit": 5}, 3 * (7 + 1)),
+        ({"unit": 1000}, 3 * (1 + 1)),
         ({"unit": 0}, 3 * (6 * 32 + 1)),
         ({"reshard": False}, 2 * (32 + 1)),
         ({"micro_batch": 2}, 3 * (32 + 1)),

@@ -50,15 +50,50 @@ def test_a_plan_is_made_on_the_calibrated_machine(tmp_path):
     )
 
 
+def test_every_latency_is_scaled_by_one_factor_and_every_rate_of_kernels_by_the_other():
+    plain = read_question(WORDS)
+    own = Calibration(efficiency=0.5, latency=3.0).of(plain)
+    for link in ("intra", "inter"):
+        assert getattr(own.cluster, link).latency == 3 * getattr(plain.cluster, link).latency
+        assert getattr(own.cluster, link).bandwidth == getattr(plain.cluster, link).bandwidth
+    assert own.constants.kernel_seconds == 3 * plain.constants.kernel_seconds
+    for share in ("gemm_efficiency", "memory_efficiency"):
+        assert getattr(own.constants, share) == getattr(plain.constants, share) / 2
+
+
+def test_a_step_that_was_measured_again_is_one_step_of_their_mean(tmp_path):
+    path, words = table(tmp_path, Calibration()), [*WORDS, "global_batch=256"]
+    once = read_steps(path, words)
+    path.write_text("\ufeff" + path.read_text() + f"\n{ROWS[3]},{4 * once[3].seconds}", encoding="utf-8")
+    again = read_steps(path, words)
+    assert [step.policy for step in again] == [step.policy for step in once]
+    ratios = [b.seconds / a.seconds for a, b in zip(once, again, strict=True)]
+    assert ratios == pytest.approx([1, 1, 1, 2, 1, 1, 1, 1])
+
+
+def test_a_factor_that_a_fit_would_have_beyond_its_bound_is_said(tmp_path):
+    within, beyond = (
+        calibrated(read_steps(table(tmp_path, Calibration(efficiency=share)), [*WORDS, "global_batch=256"]))[1]
+        for share in (0.5, 0.05)
+    )
+    assert "at its bound" in beyond
+    assert "at its bound" not in within
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("tensor,step_seconds\n1,2\n", "at least 4 measured steps, got 1"),
+        ("tensor,step_seconds\n1,2\n", "at least 4 different measured steps, got 1"),
         (
             "tensor,step_seconds\n1,2\n2,0\n4,1\n8,1\n",
             "row 2: step_seconds must be a number of seconds above 0, got '0'",
         ),
-        ("tensor,seconds\n1,2\n2,0\n4,1\n8,1\n", "step_seconds must be"),
+        ("", "must have a column step_seconds"),
+        ("tensor,seconds\n1,2\n2,0\n4,1\n8,1\n", "must have a column step_seconds and each column once, got tensor"),
+        ("tensor,tensor,step_seconds\n1,1,2\n2,2,1\n4,4,1\n8,8,1\n", "each column once, got tensor, tensor"),
+        ("tensor,step_seconds\n1,2\n2\n4,1\n8,1\n", "row 2: step_seconds must be .* got ''"),
+        ("tensor,step_seconds\n1,2\n2,1,3\n4,1\n8,1\n", "row 2: must have a cell for each column, got more"),
+        ("tensor,step_seconds\n" + "1,2\n2,1\n" * 4, "at least 4 different measured steps, got 2"),
         ("tensors,step_seconds\n1,2\n2,0.1\n4,1\n8,1\n", "did you mean tensor"),
         ("tensor,step_seconds\n1,2\n3,0.1\n4,1\n8,1\n", "row 2: .*tensor"),
     ],

@@ -58,12 +58,24 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
         ("torchtitan", ["method=diloco"], "method must be psgd with torchtitan"),
         ("megatron", ["pipeline=4", "schedule=gpipe"], "schedule of megatron must be"),
         ("megatron", ["pipeline=4", "stages=9,9,9,5"], "stages must be left out with megatron"),
+        ("torchtitan", ["zero=3", "unit=4"], "unit of torchtitan must be 1, got 4"),
+        ("megatron", ["zero=3", "reshard=false"], "reshard of megatron must be True"),
+        ("megatron", ["zero=3", "fp32_parameters=true"], "fp32_parameters of megatron must be False"),
+        ("megatron", ["recompute=full", "recompute_every=2"], "recompute_every of megatron must be 1"),
+        ("commeff", ["loss_chunks=8"], "loss_chunks of commeff must be 1"),
         ("commeff", ["pipeline=4", "schedule=zero_bubble"], "schedule of commeff must be"),
         ("commeff", ["hidden=8192", "ffn_hidden=14336"], "a preset of `commeff train`"),
     ],
 )
 def test_what_a_framework_has_no_flags_for_is_refused(framework, words, said):
     assert said in plan(*LLAMA, *words, "--emit", framework, code=2).stderr
+
+
+def test_torchtitan_keeps_weights_where_the_policy_does_and_names_a_model_of_its_own_shape_alone():
+    kept = [emitted("torchtitan", *words) for words in (["zero=3"], ["zero=3", "reshard=false"], ["zero=2"])]
+    assert [each["parallelism.fsdp_reshard_after_forward"] for each in kept] == ["always", "never", "never"]
+    assert "model.flavor" in emitted("torchtitan", "zero=3", "sequence=4096")
+    assert "model.flavor" not in emitted("torchtitan", "zero=3", "layers=16")
 
 
 def test_a_method_is_emitted_as_commeff_trains_it():

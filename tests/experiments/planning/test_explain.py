@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commeff.experiments.planning.explain import explain
+from commeff.experiments.planning.explain import explain, neighbours
 from commeff.experiments.planning.question import read_question
 from commeff.planner import Policy
 from tests.experiments.planning.test_plan import found, plan
@@ -41,6 +41,22 @@ def test_what_twice_a_link_is_said_to_save_is_what_the_planner_says_of_it():
         assert changed["fits"] == other["fits"]
 
 
+@pytest.mark.parametrize("more", [["zero=3", "unit=4"], ["zero=3", "reshard=false"], ["recompute=none"]])
+def test_the_words_of_a_change_give_its_policy_after_those_of_the_first(more):
+    words = [*WORDS, "tensor=2", "pipeline=4", "schedule=interleaved", "chunks=2", "sequence_parallel=true"]
+    words += ["recompute=full", "recompute_every=2"] * (more[0] != "recompute=none") + more
+    question = read_question(words)
+    changes = dict(neighbours(question, question.one()))
+    assert {"sequence_parallel=false", "chunks=1 schedule=zero_bubble"} <= changes.keys()
+    if more[0] == "zero=3":
+        assert {"recompute=none recompute_every=1"} < changes.keys()
+        assert any("unit" in change for change in changes)
+        assert any("reshard" in change for change in changes)
+    for change, prediction in changes.items():
+        again = read_question([*words, *change.split()])
+        assert again.predict(again.one()) == prediction
+
+
 def test_two_files_are_compared_part_by_part(tmp_path: Path):
     for name, content in {"a": "tensor: 8\nzero: 1", "b": "tensor: 4\npipeline: 2\nstages: [21, 19]"}.items():
         (tmp_path / f"{name}.yaml").write_text(content)
@@ -50,6 +66,11 @@ def test_two_files_are_compared_part_by_part(tmp_path: Path):
     assert both[files[1]]["seconds"] == alone["seconds"]
     told = plan(*WORDS, "--compare", *files).stdout
     assert f"{alone['step_seconds'] - both[files[0]]['step_seconds']:.4g}" in told
+    assert "two files, got" in plan(*WORDS, "--compare", files[0], files[0], code=2).stderr
+    same = tmp_path / "other" / "a.yaml"
+    same.parent.mkdir()
+    same.write_text("tensor: 4")
+    assert str(same) in plan(*WORDS, "--compare", files[0], str(same)).stdout.partition("seconds ")[2]
     (tmp_path / "b.yaml").write_text("tensors: 4")
     assert "did you mean tensor" in plan(*WORDS, "--compare", *files, code=2).stderr
     (tmp_path / "b.yaml").write_text("- 4")

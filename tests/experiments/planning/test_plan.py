@@ -24,7 +24,7 @@ from commeff.experiments.config import method_words
 from commeff.experiments.planning.convergence import LossLaw
 from commeff.experiments.planning.evidence import assumptions
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import models, named, read_method, read_question
+from commeff.experiments.planning.question import POLICY, SHAPE, models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads
 from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
 from commeff.experiments.studies.planner.joint import Joint, shares
@@ -85,6 +85,20 @@ def test_the_examples_of_the_help_work(example, tmp_path, monkeypatch):
     monkeypatch.setenv("COMMEFF_DATA", str(data))
     monkeypatch.chdir(tmp_path)
     assert plan(*shlex.split(example)).stdout
+
+
+def test_the_help_names_every_key_of_a_policy_and_a_model():
+    keys = {*re.findall(r"(\w+)=", str(command.__doc__))}
+    assert {*POLICY, *SHAPE} <= keys
+
+
+def test_what_limits_a_step_is_named_as_its_stage_of_zero_sends_it():
+    words = ["model=llama2-7b", "gpus=64", "bandwidth=1 Gb/s", "global_batch=64"]
+    said = {stage: found(*words, f"zero={stage}")["limits"] for stage in (1, 3)}
+    assert said[1].startswith("averaging gradients")
+    assert said[3].startswith("gathering weights")
+    slower = found(*words, "zero=3", "global_batch=256")["step_seconds"]
+    assert found(*words, "zero=3", "global_batch=256", "micro_batch=4")["step_seconds"] < 0.5 * slower
 
 
 def test_what_a_plan_says_of_its_policy_can_be_asked_again():
