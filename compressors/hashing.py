@@ -56,6 +56,10 @@ def mixed(words: Tensor) -> Tensor:
     >>> mixed(torch.tensor([signed(GOLDEN)])).item() == signed(mix(GOLDEN))
     True
     """
+    if torch.compiler.is_compiling():
+        for shift, factor in _ROUNDS:
+            words = (words ^ words >> shift & _WORD >> shift) * signed(factor)
+        return words ^ words >> _LAST & _WORD >> _LAST
     return mix_(
         words.clone(memory_format=torch.contiguous_format),
         torch.empty_like(words, memory_format=torch.contiguous_format),
@@ -80,6 +84,21 @@ def _mix_numpy(words: np.ndarray, scratch: np.ndarray) -> None:
         np.bitwise_xor(words, np.right_shift(words, np.uint64(shift), out=scratch), out=words)
         np.multiply(words, np.uint64(factor), out=words)
     np.bitwise_xor(words, np.right_shift(words, np.uint64(_LAST), out=scratch), out=words)
+
+
+def halves(source: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    """(r, pairs) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
+    if source.dtype == torch.int32:
+        even, odd = source.unflatten(1, (pairs, 2)).unbind(2)
+        return even, odd
+    words = mixed(source + torch.arange(pairs, device=source.device) * signed(GOLDEN))
+    return words.to(torch.int32), (words >> 32).to(torch.int32)
+
+
+def uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers on [0, 1) of 32 bits each: multiples of 2^-24 in float32, the same with 8 more digits in float64."""
+    digits = 24 if dtype == torch.float32 else 32
+    return (bits >> 32 - digits).to(dtype) * 2.0**-digits + 0.5
 
 
 RANKED = 1 << 10

@@ -11,7 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.scratch import bands, tiles
+from commeff.compressors.compiled import pieces
+from commeff.compressors.scratch import bands
 
 _ENTRIES = 1 << 22
 
@@ -138,8 +139,12 @@ class Tiled(Message, ABC):
         return 8
 
     def decode(self) -> Tensor:
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=self.parts[0].device)
-        for rows, columns in tiles(out, grain=self.grain):
+        shape = self.parts[0].new_empty(()).expand(self.rows, self.d)
+        places = pieces(shape, self.grain)
+        if len(places) == 1 and not shape.is_meta:
+            return self.tile(*places[0]).to(self.dtype).contiguous()
+        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=shape.device)
+        for rows, columns in () if shape.is_meta else places:
             out[rows, columns] = self.tile(rows, columns)
         return out
 

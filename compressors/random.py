@@ -132,6 +132,17 @@ class WorkerRandom:
         streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
         return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.first ^ _SPLIT), 0)
 
+    def source(self, columns: int) -> Tensor:
+        """What `hashing.halves` draws the bits of so many columns from: (w, 1) int64 keys of pairs, if the columns are
+        whole pairs of coordinates that follow one another; else their (w, columns) int32 bits themselves.
+        """
+        first = self.offset
+        if self._places is not None:
+            first = self._places.together(first, first + columns)
+        if first < 0 or first % 2:
+            return self.bits(columns)
+        return self.keys[:, None] + signed(GOLDEN * (first // 2))
+
     def bits(self, columns: int, shared: bool = False) -> Tensor:
         """(w, columns) int32, all 32 bits fair."""
         return self._collect(self.bit_tiles(columns, shared), columns, shared, torch.int32)

@@ -27,6 +27,11 @@ def row_max(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     return largest if layout is None else layout.row_max(largest)
 
 
+def largest(vectors: Tensor) -> Tensor:
+    """(w, 1) max_j |v_j| of rows that are not empty, in one go; the same as `row_max`."""
+    return vectors.abs().amax(1, keepdim=True).to(wide(vectors.dtype))
+
+
 def row_sum(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     """(w, 1) sum_j |v_j|, float64. A run's sum is in the dtype of scales, and in float64 where that overflows."""
     return _magnitudes(vectors) if layout is None else layout.row_sum(vectors, _magnitudes)
