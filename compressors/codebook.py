@@ -55,7 +55,7 @@ def midpoints(levels: tuple[float, ...]) -> list[float]:
 
 
 def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """uint8: the number of the level nearest to each number.
+    """The number of the level nearest to each number: uint8, a float where it is compiled.
 
     Counting the bounds below is ten times faster than a search among 16, and NumPy compares six times faster than torch
     on a CPU.
@@ -63,10 +63,15 @@ def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
     if len(levels) > COUNTED:
         bounds = torch.tensor(midpoints(levels), dtype=numbers.dtype, device=numbers.device)
         return torch.bucketize(numbers.contiguous(), bounds, out_int32=True).to(torch.uint8)
+    if torch.compiler.is_compiling():
+        codes = torch.zeros_like(numbers)
+        for code, bound in enumerate(midpoints(levels), 1):
+            codes = torch.where(numbers > bound, float(code), codes)
+        return codes
     codes = torch.zeros_like(numbers, dtype=torch.uint8)
     above = torch.empty_like(numbers, dtype=torch.bool)
     for bound in midpoints(levels):
-        if numbers.is_cpu and not torch.compiler.is_compiling():
+        if numbers.is_cpu:
             np.greater(numbers.numpy(), bound, out=above.numpy())
         else:
             torch.gt(numbers, bound, out=above)

@@ -33,24 +33,30 @@ SHAPES = 64  # that are compiled; what comes after is computed plainly
 class _Compiler:
     """The switch of this process, and what it has compiled."""
 
-    on = False
-
     def __init__(self) -> None:
+        self.on = False
+        self.backend = "inductor"
         self.made: dict[Hashable, Callable[..., object]] = {}
 
     def call(self, function: Callable[..., T], args: tuple[object, ...]) -> T:
         """function(*args), compiled if it may be."""
-        key = (function, *((a.shape, a.stride(), a.dtype) if isinstance(a, Tensor) else a for a in args))
-        if key not in self.made and len(self.made) < SHAPES:
-            torch._dynamo.config.recompile_limit = SHAPES
-            torch._inductor.config.compile_threads = 1  # type: ignore[attr-defined]  # a process of a run forks none
-            self.made[key] = torch.compile(function, fullgraph=True, dynamic=False)
         try:
-            return self.made.get(key, function)(*args)  # type: ignore[return-value]
+            return self._compiled(function, args)(*args)
         except Exception as error:
             self.on = False
             LOG.warning("messages are not compiled: %s: %s", type(error).__name__, str(error).strip().split("\n")[0])
             return function(*args)
+
+    def _compiled(self, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
+        key = (function, *((a.shape, a.stride(), a.dtype) if isinstance(a, Tensor) else a for a in args))
+        if key not in self.made and len(self.made) < SHAPES:
+            from torch._dynamo import config
+            from torch._inductor import config as inductor
+
+            config.recompile_limit = SHAPES
+            inductor.compile_threads = 1  # a process of a run forks no others
+            self.made[key] = torch.compile(function, fullgraph=True, dynamic=False, backend=self.backend)
+        return self.made.get(key, function)  # type: ignore[return-value]
 
 
 _COMPILER = _Compiler()
@@ -77,10 +83,10 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-def pieces(matrix: Tensor, grain: int = 8) -> list[tuple[slice, slice]]:
-    """The rectangles to compute one by one: tiles; all at once if messages are compiled, or nothing is computed."""
+def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[slice, slice]]:
+    """The rectangles to compute one by one: tiles, or all at once what is compiled or a tensor without numbers."""
     every = [(slice(0, len(matrix)), slice(0, matrix.shape[1]))]
-    return every if _COMPILER.on else [*tiles(matrix, grain=grain)] or every
+    return every if _COMPILER.on and compiled else [*tiles(matrix, grain=grain)] or every
 
 
 def by_columns(

@@ -95,10 +95,21 @@ def halves(source: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     return words.to(torch.int32), (words >> 32).to(torch.int32)
 
 
+def bits_of(source: Tensor, columns: int) -> Tensor:
+    """(r, columns) int32: the same, column by column."""
+    if source.dtype == torch.int32:
+        return source
+    if not torch.compiler.is_compiling():
+        return mixed(source + torch.arange(columns // 2, device=source.device) * signed(GOLDEN)).view(torch.int32)
+    places = torch.arange(columns, device=source.device)  # the compiler has no view of one integer as two
+    words = mixed(source + (places >> 1) * signed(GOLDEN))
+    return (words >> ((places & 1) << 5)).to(torch.int32)
+
+
 def uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:
     """Numbers on [0, 1) of 32 bits each: multiples of 2^-24 in float32, the same with 8 more digits in float64."""
     digits = 24 if dtype == torch.float32 else 32
-    return (bits >> 32 - digits).to(dtype) * 2.0**-digits + 0.5
+    return (bits >> 32 - digits).to(dtype).mul_(2.0**-digits).add_(0.5)
 
 
 RANKED = 1 << 10

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -127,7 +127,14 @@ def _read(piece: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Tiled(Message, ABC):
-    """A message of which any rectangle can be decoded alone, in the cache."""
+    """A message of which any rectangle can be decoded alone, in the cache.
+
+    Attributes
+    ----------
+    fused : whether a rectangle is one call of a function that may be compiled.
+    """
+
+    fused: ClassVar[bool] = True
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> Tensor:
@@ -140,7 +147,7 @@ class Tiled(Message, ABC):
 
     def decode(self) -> Tensor:
         shape = self.parts[0].new_empty(()).expand(self.rows, self.d)
-        places = pieces(shape, self.grain)
+        places = pieces(shape, self.grain, compiled=self.fused)
         if len(places) == 1 and not shape.is_meta:
             return self.tile(*places[0]).to(self.dtype).contiguous()
         out = torch.empty(self.rows, self.d, dtype=self.dtype, device=shape.device)

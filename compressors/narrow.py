@@ -10,7 +10,7 @@ from torch import Tensor
 
 from commeff.compressors.base import Compressor, ScaledRows, Scope
 from commeff.compressors.compiled import by_columns, compiled
-from commeff.compressors.hashing import halves
+from commeff.compressors.hashing import bits_of
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Tiled
 from commeff.compressors.packing import bytes_of, packed, unpacked, words
@@ -132,21 +132,17 @@ class NaturalMessage(Tiled):
 @compiled
 def powers(exponents: Tensor, signs: Tensor) -> Tensor:
     """What exponents with packed signs stand for, float32."""
-    minus = unpacked(signs, 1)[:, : exponents.shape[1]]
+    minus = unpacked(signs, 1)[:, : exponents.shape[1]].to(torch.int32)
     return (exponents.to(torch.int32) << _MANTISSA | minus << 31).view(torch.float32)
 
 
 @compiled
 def rounded(vectors: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     """(r, c) columns, c a multiple of 8, as exponents and packed signs: up where the mantissa and noise overflow."""
-    numbers, count = words(vectors.float()), vectors.shape[1] // 2
-    pairs = numbers.unflatten(1, (count, 2)).unbind(2)
-    exponents = [
-        (bits >> 32 - _MANTISSA & (1 << _MANTISSA) - 1) + (pair & 0x7FFFFFFF).clamp(max=_INFINITY) >> _MANTISSA
-        for pair, bits in zip(pairs, halves(source, count), strict=True)
-    ]
-    bytes_ = torch.stack([each.float().to(torch.uint8) for each in exponents], 2)  # twice as fast as at once
-    return bytes_.flatten(1), packed((numbers < 0).to(torch.uint8), 1)
+    numbers = words(vectors.float())
+    noise = bits_of(source, vectors.shape[1]) >> 32 - _MANTISSA & (1 << _MANTISSA) - 1
+    exponents = noise + (numbers & 0x7FFFFFFF).clamp_(max=_INFINITY) >> _MANTISSA
+    return exponents.to(torch.uint8), packed((numbers < 0).to(torch.uint8), 1)
 
 
 @dataclass(frozen=True)

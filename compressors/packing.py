@@ -113,10 +113,13 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     if bits == 8:
         return codes.to(torch.uint8)
     codes_each, bytes_each = _together(bits)
-    groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each)).to(_word(bytes_each)).unbind(2)
-    word = reduce(torch.bitwise_or, (code << bits * k for k, code in enumerate(groups)))
+    groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each))
+    if bytes_each == 1 and codes.is_floating_point():
+        return reduce(torch.add, (code * 2 ** (bits * k) for k, code in enumerate(groups.unbind(2)))).to(torch.uint8)
+    groups = groups.to(_word(bytes_each))
+    word = reduce(torch.bitwise_or, (code << bits * k for k, code in enumerate(groups.unbind(2))))
     if bytes_each == 1:
-        return word.to(torch.uint8)
+        return word
     return torch.stack([word >> 8 * k & 255 for k in range(bytes_each)], 2).flatten(1).to(torch.uint8)
 
 
@@ -139,7 +142,7 @@ def _together(bits: int) -> tuple[int, int]:
 
 
 def _word(size: int) -> torch.dtype:
-    return torch.int32 if size < 4 else torch.int64
+    return torch.uint8 if size == 1 else torch.int32 if size < 4 else torch.int64
 
 
 def _low_bits(d: int, k: int) -> int:

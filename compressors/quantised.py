@@ -13,7 +13,7 @@ from torch import Tensor
 from commeff.compressors.base import ScaledRows, check_least, contraction
 from commeff.compressors.blockwise import Blockwise
 from commeff.compressors.compiled import by_columns, compiled
-from commeff.compressors.hashing import halves, uniform
+from commeff.compressors.hashing import bits_of, halves, uniform
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
 from commeff.compressors.packing import bytes_of, code_bits, pack, packed, unpack_from, unpacked
@@ -43,7 +43,7 @@ class LevelsMessage(Tiled):
 def multiples(data: Tensor, scale: Tensor, levels: int) -> Tensor:
     """What packed codes of at most 8 bits stand for."""
     codes = unpacked(data, code_bits(2 * levels + 1))
-    return (codes.to(scale.dtype) - levels) * (scale / levels)
+    return codes.to(scale.dtype).sub_(levels).mul_(scale / levels)
 
 
 def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Tensor:
@@ -52,21 +52,21 @@ def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Ten
     Uniform u on [0, 1) rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to
     nearest.
     """
-    steps = vectors / torch.where(scale > 0, scale, 1) * levels + u
-    return steps.floor().clamp(-levels, levels) + levels
+    steps = (vectors / torch.where(scale > 0, scale, 1)).mul_(levels).add_(u)
+    return steps.floor_().clamp_(-levels, levels).add_(levels)
 
 
 def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None) -> Tensor:
     bits = code_bits(2 * levels + 1)
     if source is None:
         return packed(codes(vectors, scale, levels, 0.5), bits)
+    if bits > 4:
+        together = codes(vectors, scale, levels, uniform(bits_of(source, vectors.shape[1]), scale.dtype))
+        return packed(together, bits) if bits <= 8 else together.to(torch.int32)
     count = vectors.shape[1] // 2
     pairs, draws = vectors.unflatten(1, (count, 2)).unbind(2), halves(source, count)
     even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs, draws, strict=True))
-    if bits <= 4:
-        return packed(even + odd * 2**bits, 2 * bits)
-    together = torch.stack([even, odd], 2).flatten(1)
-    return packed(together, bits) if bits <= 8 else together.to(torch.int32)
+    return packed(even + odd * 2**bits, 2 * bits)
 
 
 @compiled

@@ -148,4 +148,4 @@ def signs(vectors: Tensor) -> tuple[Tensor]:
 @compiled
 def either(data: Tensor, plus: Tensor, minus: Tensor) -> Tensor:
     """The number for plus, or for minus, of each sign bit."""
-    return unpacked(data, 1) * (minus - plus) + plus
+    return unpacked(data, 1).to(plus.dtype).mul_(minus - plus).add_(plus)
