@@ -91,7 +91,8 @@ def halves(source: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
     if source.dtype == torch.int32:
         even, odd = source.unflatten(1, (pairs, 2)).unbind(2)
         return even, odd
-    words = mixed(source + torch.arange(pairs, device=source.device) * signed(GOLDEN))
+    numbers = torch.arange(pairs, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
+    words = mixed(source + numbers * signed(GOLDEN))
     return words.to(torch.int32), (words >> 32).to(torch.int32)
 
 

@@ -8,6 +8,7 @@ of the whole row.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import nan
 
 import torch
 from torch import Tensor
@@ -28,8 +29,9 @@ def row_max(vectors: Tensor, layout: Layout | None = None) -> Tensor:
 
 
 def largest(vectors: Tensor) -> Tensor:
-    """(w, 1) max_j |v_j| of rows that are not empty, in one go; the same as `row_max`."""
-    return vectors.abs().amax(1, keepdim=True).to(wide(vectors.dtype))
+    """(w, 1) max_j |v_j| of rows that are not empty, in one go: the same as `row_max`, with one NaN of the many."""
+    numbers = vectors.abs().amax(1, keepdim=True).to(wide(vectors.dtype))
+    return torch.where(numbers.isnan(), nan, numbers)
 
 
 def row_sum(vectors: Tensor, layout: Layout | None = None) -> Tensor:
