@@ -92,7 +92,7 @@ def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[
 def by_columns(
     function: Callable[..., tuple[Tensor, ...]],
     vectors: Tensor,
-    *settings: Tensor | float | None,
+    *settings: object,
     random: WorkerRandom | None = None,
 ) -> tuple[Tensor, ...]:
     """What a plain function makes of the columns of (w, d) vectors: some bits of each, in one or several tensors.
