@@ -146,12 +146,12 @@ class Tiled(Message, ABC):
         return 8
 
     def decode(self) -> Tensor:
-        shape = self.parts[0].new_empty(()).expand(self.rows, self.d)
-        places = pieces(shape, self.grain, compiled=self.fused)
-        if len(places) == 1 and not shape.is_meta:
+        shape = self.parts[0].new_empty((), dtype=self.dtype).expand(self.rows, self.d)
+        places = [] if shape.is_meta or not shape.numel() else pieces(shape, self.grain, self.fused)
+        if len(places) == 1:
             return self.tile(*places[0]).to(self.dtype).contiguous()
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=shape.device)
-        for rows, columns in () if shape.is_meta else places:
+        out = torch.empty(shape.shape, dtype=self.dtype, device=shape.device)
+        for rows, columns in places:
             out[rows, columns] = self.tile(rows, columns)
         return out
 

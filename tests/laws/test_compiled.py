@@ -11,6 +11,9 @@ import torch
 
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
 from commeff.compressors.laws import concrete
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.runner import prepare
 
 OURS = [kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")]
 CASES = [sample for kind in OURS for sample in kind.samples()]
@@ -63,6 +66,16 @@ def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, cap
     assert [record.message.split(":")[0] for record in caplog.records] == ["messages are not compiled"]
 
 
+def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
+    names = set()
+    for words, on in (([], False), (["compile=on"], True), (["compile=off"], False), (["steps=10000000000"], True)):
+        config = compose(words)
+        prepare(config)
+        assert compiler.on is on
+        names.add(run_id(config | {"steps": 1}))
+    assert len(names) == 1
+
+
 def every_message():
     """Compile all: aligned and ragged rows, from an even and an odd coordinate, with NaN, of several dtypes."""
     compiled.SHORTEST = 1
@@ -70,6 +83,8 @@ def every_message():
     compiler = compiled._COMPILER
     for compressor in CASES:
         assert_alike(compressor.bind(Layout.flat(4000)), vectors_of(4000), compiler, 0)
+    assert 20 < len(compiler.made) < compiled.SHAPES
+    compiler.made.clear()
     for compressor in FIRST:
         assert_alike(compressor.bind(Layout.flat(4003)), vectors_of(4003), compiler, 5)
         assert_alike(compressor.bind(Layout.flat(4000)), vectors_of(4000, torch.bfloat16), compiler, 0)
