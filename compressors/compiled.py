@@ -76,6 +76,8 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
         first = args[0]
         long = isinstance(first, Tensor) and first.device.type == "cpu" and first.numel() >= SHORTEST
         return _COMPILER.call(function, args) if _COMPILER.on and long else function(*args, **kwargs)

@@ -57,8 +57,7 @@ def narrowed(vectors: Tensor, scale: Tensor, name: str) -> tuple[Tensor]:
     """The bytes of numbers in a format whose largest number stands for the scale."""
     dtype, most, *_ = FORMATS[name]
     numbers = vectors / torch.where(scale > 0, scale, 1) * most
-    numbers = torch.where(numbers.isnan(), 0.0, numbers.clamp(-most, most))  # rows with NaN have a scale that is NaN
-    return (numbers.to(dtype).view(torch.uint8),)
+    return (numbers.clamp(-most, most).to(dtype).view(torch.uint8),)
 
 
 @dataclass(frozen=True)
