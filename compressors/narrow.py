@@ -142,7 +142,7 @@ def rounded(vectors: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     numbers = words(vectors.float())
     noise = bits_of(source, vectors.shape[1]) >> 32 - _MANTISSA & (1 << _MANTISSA) - 1
     exponents = noise + (numbers & 0x7FFFFFFF).clamp_(max=_INFINITY) >> _MANTISSA
-    return exponents.to(torch.uint8), packed((numbers < 0).to(torch.uint8), 1)
+    return exponents.to(torch.uint8), packed(numbers < 0, 1)
 
 
 @dataclass(frozen=True)

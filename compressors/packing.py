@@ -14,9 +14,11 @@ messages are equally long.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from math import gcd
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -112,6 +114,12 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     """
     if bits == 8:
         return codes.to(torch.uint8)
+    plain = not torch.compiler.is_compiling()
+    if bits == 1 and plain and codes.is_cpu:
+        return torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
+    if 8 % bits == 0 and plain and codes.dtype == torch.uint8:
+        word = _folded(codes.flatten().view(_WORDS[8 // bits]), bits, torch.bitwise_right_shift)
+        return word.to(torch.uint8).view(len(codes), codes.shape[1] * bits // 8)
     codes_each, bytes_each = _together(bits)
     groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each))
     if bytes_each == 1 and codes.is_floating_point():
@@ -127,12 +135,24 @@ def unpacked(data: Tensor, bits: int) -> Tensor:
     """The inverse of `packed`, for any (r, n) bytes: (r, 8 n / bits) codes, some more if that is not whole."""
     if bits == 8:
         return data
+    plain = not torch.compiler.is_compiling()
+    if bits == 1 and plain and data.is_cpu:
+        return torch.from_numpy(np.unpackbits(data.numpy(), axis=1, bitorder="little"))
+    if 8 % bits == 0 and plain:
+        word = _folded(data.flatten().to(_WORDS[8 // bits]), bits, torch.bitwise_left_shift)
+        word &= int.from_bytes(bytes([(1 << bits) - 1]) * (8 // bits))
+        return word.view(torch.uint8).view(len(data), data.shape[1] * 8 // bits)
     codes_each, bytes_each = _together(bits)
     whole = -(-data.shape[1] // bytes_each)
     groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each)).to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (byte << 8 * k for k, byte in enumerate(groups.unbind(2))))
     shifts = torch.arange(0, bits * codes_each, bits, dtype=word.dtype, device=word.device)
     return (word[:, :, None] >> shifts & (1 << bits) - 1).flatten(1)
+
+
+def _folded(word: Tensor, bits: int, shift: Callable[[Tensor, int], Tensor]) -> Tensor:
+    """Words of a byte for each code of a byte, moved by what each byte leaves empty: a code meets its place."""
+    return reduce(torch.bitwise_or, (shift(word, (8 - bits) * k) for k in range(1, 8 // bits)), word)
 
 
 def _together(bits: int) -> tuple[int, int]:

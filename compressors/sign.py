@@ -142,7 +142,7 @@ class OneBit(ScaledRows):
 @compiled
 def signs(vectors: Tensor) -> tuple[Tensor]:
     """(r, c) columns, c a multiple of 8, as their packed sign bits."""
-    return (packed((words(vectors) < 0).to(torch.uint8), 1),)
+    return (packed(words(vectors) < 0, 1),)
 
 
 @compiled
