@@ -46,7 +46,7 @@ class CodebookMessage(Tiled):
 @compiled
 def level_times(data: Tensor, scale: Tensor, levels: tuple[float, ...]) -> Tensor:
     """The levels of packed codes, times the scale."""
-    return looked_up(unpacked(data, code_bits(len(levels))), levels, scale.dtype) * scale
+    return looked_up(unpacked(data, code_bits(len(levels))), levels, scale.dtype).mul_(scale)
 
 
 def midpoints(levels: tuple[float, ...]) -> list[float]:

@@ -44,7 +44,8 @@ def mixed(words: Tensor) -> Tensor:
     >>> mixed(torch.tensor([signed(GOLDEN)])).item() == signed(mix(GOLDEN))
     True
     """
-    return _mix_numpy(words) if words.is_cpu and not torch.compiler.is_compiling() else _mix_torch(words)
+    plain = words.is_cpu and words.numel() and not torch.compiler.is_compiling()  # without numbers NumPy has no strides
+    return _mix_numpy(words) if plain else _mix_torch(words)
 
 
 def _mix_torch(words: Tensor) -> Tensor:
