@@ -59,10 +59,10 @@ def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Ten
 def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None) -> Tensor:
     bits = code_bits(2 * levels + 1)
     if source is None:
-        return packed(codes(vectors, scale, levels, 0.5), bits)
-    if bits > 4:
+        return packed(codes(vectors, scale, levels, 0.5).to(torch.uint8), bits)
+    if bits > 4 or not torch.compiler.is_compiling():
         together = codes(vectors, scale, levels, uniform(bits_of(source, vectors.shape[1]), scale.dtype))
-        return packed(together, bits) if bits <= 8 else together.to(torch.int32)
+        return packed(together.to(torch.uint8), bits) if bits <= 8 else together.to(torch.int32)
     count = vectors.shape[1] // 2
     pairs, draws = vectors.unflatten(1, (count, 2)).unbind(2), halves(source, count)
     even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs, draws, strict=True))
