@@ -14,8 +14,7 @@ messages are equally long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from functools import cache, reduce
 from math import gcd
 
 import numpy as np
@@ -26,6 +25,7 @@ from torch.nn.functional import pad
 from commeff.compressors.scratch import tiles
 
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_LANES = {8: torch.uint8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
 
 
 def words(vectors: Tensor) -> Tensor:
@@ -66,11 +66,11 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     return out
 
 
-def unpack(data: Tensor, bits: int, count: int) -> Tensor:
+def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     """The inverse of `pack`: (w, count) codes, uint8 up to 8 bits and int64 beyond."""
-    out = torch.empty(len(data), count, dtype=torch.uint8 if bits <= 8 else torch.int64, device=data.device)
+    out = torch.empty(len(packed), count, dtype=torch.uint8 if bits <= 8 else torch.int64, device=packed.device)
     for rows, columns in tiles(out):
-        out[rows, columns] = unpack_from(data[rows], bits, columns, count)
+        out[rows, columns] = unpack_from(packed[rows], bits, columns, count)
     return out
 
 
@@ -82,23 +82,64 @@ def pack_into(out: Tensor, codes: Tensor, bits: int, start: int, count: int) -> 
     if rest:
         first = planes * count + start * rest // 8
         low = (codes >> 8 * planes if planes else codes).to(torch.uint8)
-        used = packed_bytes(width, rest)
-        out[:, first : first + used] = packed(pad(low, (0, -width % 8)), rest)[:, :used]
+        out[:, first : first + packed_bytes(width, rest)] = _merge(low, rest)
 
 
-def unpack_from(data: Tensor, bits: int, columns: slice, count: int) -> Tensor:
+def unpack_from(packed: Tensor, bits: int, columns: slice, count: int) -> Tensor:
     """The codes in ``columns`` (starting at a multiple of 8) of rows of ``count`` codes."""
     width, (planes, rest) = columns.stop - columns.start, divmod(bits, 8)
-    pieces = [data[:, plane * count + columns.start :][:, :width] for plane in range(planes)]
+    pieces = [packed[:, plane * count + columns.start :][:, :width] for plane in range(planes)]
     if rest:
         first = planes * count + columns.start * rest // 8
-        pieces.append(unpacked(data[:, first : first + packed_bytes(width, rest)], rest)[:, :width].to(torch.uint8))
+        pieces.append(_spread(packed[:, first : first + packed_bytes(width, rest)], rest, width))
     if not pieces:
-        return data.new_zeros(len(data), width)
+        return packed.new_zeros(len(packed), width)
     codes = pieces[0] if len(pieces) == 1 else pieces[0].long()
     for plane, piece in enumerate(pieces[1:], 1):
         codes |= piece.long() << 8 * plane
     return codes
+
+
+def _merge(codes: Tensor, bits: int) -> Tensor:
+    """uint8 codes below 2^bits, bits < 8, as a bit string: neighbours are merged in pairs until the bytes are full."""
+    rows, width = codes.shape
+    if bits == 1 and codes.device.type == "cpu":
+        return torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
+    lanes = pad(codes, (0, -width % 8)).flatten()
+    stages, full_lane, filled = _merges(bits)
+    for lane, used, narrow in stages:
+        pairs = lanes.view(_LANES[2 * lane])
+        merged = torch.sub(pairs, pairs >> lane, alpha=(1 << lane) - (1 << used))
+        lanes = merged.to(_LANES[lane]) if narrow else merged
+    full = lanes.view(torch.uint8).view(len(lanes), full_lane // 8)[:, :filled]
+    return full.reshape(rows, -(-width // 8) * bits)[:, : packed_bytes(width, bits)]
+
+
+def _spread(packed: Tensor, bits: int, width: int) -> Tensor:
+    """The inverse of `_merge`: uint8 codes (w, width)."""
+    if bits == 1 and packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), axis=1, count=width, bitorder="little"))
+    stages, full_lane, filled = _merges(bits)
+    whole = -(-width // 8)
+    full = pad(packed, (0, whole * bits - packed.shape[1])).reshape(len(packed) * whole * bits // filled, filled)
+    lanes = pad(full, (0, full_lane // 8 - filled)).flatten().view(_LANES[full_lane])
+    for lane, used, _ in reversed(stages):
+        pairs = lanes.to(_LANES[2 * lane])
+        lanes = torch.add(pairs, pairs >> used, alpha=(1 << lane) - (1 << used)).view(_LANES[lane])
+    return lanes.view(len(packed), 8 * whole)[:, :width]
+
+
+@cache
+def _merges(bits: int) -> tuple[tuple[tuple[int, int, bool], ...], int, int]:
+    """The merges that fill whole bytes: bits of a lane, bits used of it, whether a pair fits into one lane; the bits of
+    the lane that then holds a full group of codes, and the bytes of it that are full.
+    """
+    stages, lane, used = [], 8, bits
+    while used % 8:
+        narrow = 2 * used <= lane
+        stages.append((lane, used, narrow))
+        lane, used = lane if narrow else 2 * lane, 2 * used
+    return tuple(stages), lane, used // 8
 
 
 def bytes_of(data: Tensor, bits: int, columns: slice) -> Tensor:
@@ -114,12 +155,8 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     """
     if bits == 8:
         return codes.to(torch.uint8)
-    plain = not torch.compiler.is_compiling()
-    if bits == 1 and plain and codes.is_cpu:
-        return torch.from_numpy(np.packbits(codes.numpy(), axis=1, bitorder="little"))
-    if 8 % bits == 0 and plain and codes.dtype == torch.uint8:
-        word = _folded(codes.flatten().view(_WORDS[8 // bits]), bits, torch.bitwise_right_shift)
-        return word.to(torch.uint8).view(len(codes), codes.shape[1] * bits // 8)
+    if not torch.compiler.is_compiling():
+        return _merge(codes.to(torch.uint8), bits)
     codes_each, bytes_each = _together(bits)
     groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each))
     if bytes_each == 1 and codes.is_floating_point():
@@ -135,24 +172,14 @@ def unpacked(data: Tensor, bits: int) -> Tensor:
     """The inverse of `packed`, for any (r, n) bytes: (r, 8 n / bits) codes, some more if that is not whole."""
     if bits == 8:
         return data
-    plain = not torch.compiler.is_compiling()
-    if bits == 1 and plain and data.is_cpu:
-        return torch.from_numpy(np.unpackbits(data.numpy(), axis=1, bitorder="little"))
-    if 8 % bits == 0 and plain:
-        word = _folded(data.flatten().to(_WORDS[8 // bits]), bits, torch.bitwise_left_shift)
-        word &= int.from_bytes(bytes([(1 << bits) - 1]) * (8 // bits))
-        return word.view(torch.uint8).view(len(data), data.shape[1] * 8 // bits)
+    if not torch.compiler.is_compiling():
+        return _spread(data, bits, data.shape[1] * 8 // bits)
     codes_each, bytes_each = _together(bits)
     whole = -(-data.shape[1] // bytes_each)
     groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each)).to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (byte << 8 * k for k, byte in enumerate(groups.unbind(2))))
     shifts = torch.arange(0, bits * codes_each, bits, dtype=word.dtype, device=word.device)
     return (word[:, :, None] >> shifts & (1 << bits) - 1).flatten(1)
-
-
-def _folded(word: Tensor, bits: int, shift: Callable[[Tensor, int], Tensor]) -> Tensor:
-    """Words of a byte for each code of a byte, moved by what each byte leaves empty: a code meets its place."""
-    return reduce(torch.bitwise_or, (shift(word, (8 - bits) * k) for k in range(1, 8 // bits)), word)
 
 
 def _together(bits: int) -> tuple[int, int]:
