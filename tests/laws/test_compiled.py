@@ -11,6 +11,7 @@ import torch
 
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
 from commeff.compressors.laws import concrete
+from commeff.compressors.packing import packed, unpacked
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import prepare
@@ -54,6 +55,16 @@ def compiler(monkeypatch):
 @pytest.mark.parametrize("compressor", FIRST, ids=repr)
 def test_traced_messages_are_the_plain_ones(compressor, compiler):
     assert_alike(compressor.bind(Layout.flat(24)), vectors_of(24).nan_to_num(1.0), compiler, 0)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_both_forms_of_packed_codes_are_alike(bits, monkeypatch):
+    codes = torch.randint(0, 1 << bits, (3, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(bits))
+    data = packed(codes, bits)
+    assert torch.equal(unpacked(data, bits), codes)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(packed(codes, bits), data)
+    assert torch.equal(unpacked(data, bits).to(torch.uint8), codes)
 
 
 def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, caplog):
