@@ -66,7 +66,7 @@ def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | Non
     count = vectors.shape[1] // 2
     pairs, draws = vectors.unflatten(1, (count, 2)).unbind(2), halves(source, count)
     even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs, draws, strict=True))
-    return packed(even + odd * 2**bits, 2 * bits)
+    return packed(even.nan_to_num(0.0) + odd.nan_to_num(0.0) * 2**bits, 2 * bits)  # as NaN becomes an integer
 
 
 @compiled
