@@ -32,8 +32,6 @@ class RotatedMessage(Tiled):
     levels: tuple[float, ...]
     block: int
 
-    fused: ClassVar[bool] = False
-
     @property
     def grain(self) -> int:
         return self.block
