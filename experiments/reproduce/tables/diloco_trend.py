@@ -76,6 +76,6 @@ def claims(r):
 
 names = {"often": "DiLoCo, H = 5", "diloco": "DiLoCo, H = 30", "rarely": "DiLoCo, H = 100", "streaming": "streaming DiLoCo, 4 bits", "gentle": "DiLoCo, H = 30, momentum 0.5",
          "plain": "DiLoCo, H = 30, no momentum"}
-figure = {"x": "workers", "y": loss, "log": "x", "panels": {"model": "{}"}, "x_title": "replicas"}
+figure = {"x": "workers", "y": loss, "log": "x", "only": ["psgd", "diloco", "often", "rarely", "streaming", "gentle"], "panels": {"model": "{}"}, "x_title": "replicas"}
 scales = {"smoke": {"steps": 60, "evaluate_every": 30, "task.probe": 256, "keep": {"workers": [1, 2]}}}
 cost = {"smoke": "20 s", "full": "3 hours of one core: 214 runs"}
