@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -11,30 +10,19 @@ from commeff.cluster import Cluster
 from commeff.cluster.collectives import ring
 from commeff.cluster.groups import Groups
 from commeff.experiments.exercises.assignment import Assignment, Law, Solution
-from commeff.planner import Model, Policy, predict
+from commeff.planner import Model
+from commeff.planner.policies import STATES
 from commeff.planner.timeline import order, play
 
 MODELS = (Model(4, 64, 4, 32, 100), Model(32, 4096, 32, 2048, 32000, gated=True))
 PIPES = ((1, 3), (2, 4), (4, 8), (4, 2))  # stages and micro-batches
 
 
-@cache
-def _parts(model: Model, gpus: int, stage: int) -> Mapping[str, float]:
-    """What the planner counts in bf16."""
-    policy, cluster = Policy(data=gpus, zero=stage), Cluster.named("h100_400g", gpus=gpus)
-    return predict(model, policy, cluster, global_batch=gpus).breakdown["bytes"]
-
-
-def _planned(parameters: int, layer: int, gpus: int, stage: int) -> float:
-    (parts,) = (_parts(model, gpus, stage) for model in MODELS if model.layer_parameters == layer)
-    return parts["weights"] + parts["gradients"] + parts["optimizer"]
-
-
 def _memory(*stages: int) -> Callable[[Solution], dict[str, Any]]:
     def measure(solution: Solution) -> dict[str, Any]:
         answers = {}
         for stage, model, gpus in product(stages, MODELS, (1, 8, 64)):
-            parameters, layer = round(_parts(model, 1, 0)["weights"] / 2), model.layer_parameters
+            parameters, layer = model.parameters, model.layer_parameters
             asked = f"{parameters} parameters, {layer} in a layer, on {gpus} GPUs at stage {stage}"
             answers[asked] = solution(parameters, layer, gpus, stage)
         return answers
@@ -47,7 +35,7 @@ def _zero_memory(
     layer: int,
     gpus: int,
     stage: int,
-    states: tuple[int, int, int] = (2, 4, 12),
+    states: tuple[int, int, int] = STATES["bf16"],
     divided: tuple[int, int, int] = (3, 2, 1),
     gathered: int = 2,
     alone: int = 1,
@@ -168,7 +156,7 @@ EXERCISES = {
     "zero_memory": (
         Assignment(
             "zero_memory",
-            _planned,
+            _zero_memory,
             (
                 Law("at stage 0 every GPU has all, as `commeff.planner` counts", _memory(0)),
                 Law("stage 1 divides the optimizer, stage 2 gradients too", _memory(1, 2)),
