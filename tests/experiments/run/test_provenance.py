@@ -14,6 +14,7 @@ from commeff.experiments.config.plugins import choices
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.run.origins import plugin_info
+from commeff.experiments.run import system
 from commeff.experiments.run.system import git_commit, revision
 from tests import owned
 from tests.experiments.report.report_stores import Forged, forge
@@ -55,6 +56,12 @@ def test_a_plug_in_in_a_repository_has_its_commit(tmp_path: Path) -> None:
     assert commit != git_commit()
     file.write_text(file.read_text() + "# other\n")
     assert plugin_info(config)["own_commit.py"]["commit"] == f"{commit}+"
+
+
+def test_a_command_that_writes_into_the_tree_has_the_commit_of_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = git_commit()
+    monkeypatch.setattr(system, "revision", lambda file: f"{first}+")
+    assert git_commit() == first
 
 
 def test_what_lies_in_the_folder_of_a_repository_is_not_of_it(tmp_path: Path) -> None:
