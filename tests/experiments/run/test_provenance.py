@@ -13,8 +13,8 @@ from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import choices
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
-from commeff.experiments.run.origins import plugin_info
 from commeff.experiments.run import system
+from commeff.experiments.run.origins import plugin_info
 from commeff.experiments.run.system import git_commit, revision
 from tests import owned
 from tests.experiments.report.report_stores import Forged, forge
