@@ -69,7 +69,8 @@ def test_the_cnn_is_ddp_s_under_psgd_and_learns_under_every_method(n):
         assert all(accuracy > 0.15 for accuracy in rest.values()), rest
 
 
-@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [2, 4])
 def test_the_gpt_is_ddp_s_under_psgd_in_each_precision(n):
     """AdamW groups, warm-up, clipping, accumulation: 1e-10 in 64 bits; in 16, losses are near."""
 

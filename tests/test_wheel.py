@@ -184,6 +184,7 @@ def test_every_command_of_the_installed_package_works_by_itself(installed: Insta
     assert "choco" in (installed.project / "alone" / "report" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_torchrun_starts_the_installed_package(installed: Installed) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -71,5 +71,5 @@ def claims(r):
 
 names = {"often": "DiLoCo, H = 5", "diloco": "DiLoCo, H = 30", "rarely": "DiLoCo, H = 100", "streaming": "streaming DiLoCo, 4 bits"}
 figure = {"x": "workers", "y": loss, "log": "x", "only": ["psgd", "diloco", "often", "rarely", "streaming"], "panels": {"model": "{}"}, "x_title": "replicas"}
-scales = {"smoke": {"steps": 60, "evaluate_every": 30, "task.probe": 256, "keep": {"workers": [1, 2]}}}
-cost = {"smoke": "20 s", "full": "3 hours of one core: 214 runs"}
+scales = {"smoke": {"task.data": "tinyshakespeare", "steps": 30, "evaluate_every": 15, "task.probe": 256, "keep": {"workers": [1, 2]}}}
+cost = {"smoke": "10 s", "full": "3 hours of one core: 214 runs"}

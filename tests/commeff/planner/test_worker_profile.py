@@ -34,6 +34,7 @@ def by_tensor(n: int) -> Strategy:
     return methods.mem_sgd(SGD, compressors.PerTensor(compressors.TopK(ratio=0.03)))
 
 
+LONG = {"muloco", "scaffnew", "zero_one_adam"}  # periods
 CASES = [
     *(way(name) for name in methods.__all__),
     way("local_sgd period=5"),
@@ -58,7 +59,10 @@ def test_every_method_is_here():
     assert {case.name.split(",")[0] for case in CASES} >= set(methods.__all__)
 
 
-@pytest.mark.parametrize("method", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(case, id=case.name, marks=[pytest.mark.slow] * (case.name in LONG)) for case in CASES],
+)
 def test_bytes_and_memory_of_sampled_policies_are_those_of_their_profile(method):
     places = [(1, 1, 8), (3, 2, 4), (6, 4, 8), (3, 4, 8), (1, 2, 4)]
     sampled = [Policy(tensor=t, pipeline=p, data=n, workers=n, precision="fp32", **method.fields) for t, p, n in places]

@@ -28,22 +28,18 @@ LARGE = "task=quadratic task.equal_curvature=true"
 DIGITS = "task=digits task.hidden=6500 workers=32 steps=4"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is counted in the units of Linux")
 @pytest.mark.parametrize(
     "words",
     [
         f"{LARGE} task.dimension=500000 workers=16 steps=2",
-        *(
-            pytest.param(words, marks=pytest.mark.slow)
-            for words in (
-                f"{LARGE} task.dimension=100000 workers=128 steps=4 task.dtype=float32 method=local_sgd",
-                f"{LARGE} task.dimension=1000000 workers=16 steps=4 task.sigma=1 optimizer=momentum",
-                DIGITS,
-                f"{DIGITS} method=mem_sgd",
-                f"{DIGITS} method=dsgd",
-                f"{DIGITS} method=choco",
-            )
-        ),
+        f"{LARGE} task.dimension=100000 workers=128 steps=4 task.dtype=float32 method=local_sgd",
+        f"{LARGE} task.dimension=1000000 workers=16 steps=4 task.sigma=1 optimizer=momentum",
+        DIGITS,
+        f"{DIGITS} method=mem_sgd",
+        f"{DIGITS} method=dsgd",
+        f"{DIGITS} method=choco",
     ],
 )
 def test_the_peak_is_that_of_the_process(tmp_path: Path, words: str) -> None:

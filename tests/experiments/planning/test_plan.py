@@ -128,7 +128,12 @@ def test_the_words_of_a_policy_are_read_back():
 LISTED = json.loads(RUNNER.invoke(app, ["list", "method", "--json"]).stdout)
 
 
-@pytest.mark.parametrize("method", sorted(LISTED))
+LONG = {"ad_psgd", "muloco", "scaffnew", "zero_one_adam"}  # periods
+
+
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(LISTED)]
+)
 def test_every_listed_method_is_planned_as_it_is_trained(method):
     """With its defaults: bytes of memory are those of its profile on the model that one rank holds."""
     words = [] if method == "psgd" else [f"method={method}"]

@@ -27,7 +27,10 @@ from tests.experiments.tasks.image_files import cifar10
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
 WITHOUT_DATA = {"bias_floors", "local_steps", "momentum_bias", "speed_up", "equitopo", "gossip_time"}
-SLOW = {"choco", "cifar10_precision", "cifar10_top_k", "equitopo", "equitopo_tracking", "language_gossip"}  # of smoke
+SLOW = {  # of smoke
+    *("choco", "cifar10_precision", "cifar10_top_k", "diloco_momentum", "equitopo", "equitopo_tracking"),
+    "language_gossip",
+}
 NEEDS_NONE = {"synthetic", "drawn"}  # of what task.data may be
 FOLDERS = {"language": "tinyshakespeare"}  # of tasks that cannot do without
 OWN = {

@@ -116,6 +116,7 @@ def test_what_processes_say_and_where_they_are_is_kept(tmp_path: Path) -> None:
         assert f"process {member['rank']} of 2 on {member['host']}, pid {member['pid']}" in log
 
 
+@pytest.mark.slow
 def test_processes_of_several_threads_do_not_hang(tmp_path: Path) -> None:
     """OpenMP's threads do not survive a fork: they must not have been started before it."""
     words = ["task=quadratic", "task.dimension=100000", "task.dtype=float32", "workers=2", "steps=2", "threads=2"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from commeff.experiments.report.write.writing import write_report
 from commeff.experiments.studies.bench.synthetic_store import make_store
@@ -18,6 +19,7 @@ select: {over: optimizer.lr, by: val_accuracy}
 """
 
 
+@pytest.mark.slow
 def test_what_a_report_keeps_gives_its_figures(tmp_path: Path) -> None:
     file, store, out = tmp_path / "g.yaml", tmp_path / "store", tmp_path / "out"
     file.write_text(GRID)
