@@ -58,19 +58,19 @@ class Agreement:
     """How far processes are from the host.
 
     name : of the method, or of the split.
-    difference : the largest one, of which `most` may be.
+    difference : the largest one, of which `most` may be; None with a fault.
     fault : an error, in words.
     """
 
     name: str
-    difference: float
+    difference: float | None
     most: float
     fault: str = ""
 
     @property
     def holds(self) -> bool:
         """Whether they agree."""
-        return not self.fault and self.difference <= self.most
+        return self.difference is not None and self.difference <= self.most
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def examine(effort: Effort, communicator: Communicator) -> Findings:
     between = None if alone else among(effort, communicator)
     mine = [asdict(verdict) for verdict in (*agreements(communicator), *split_agreements(communicator))]
     by_rank = [[Agreement(**each) for each in rank] for rank in ([mine] if alone else share_json(mine))]
-    worst = [max(ranks, key=lambda v: (not v.holds, v.difference)) for ranks in zip(*by_rank, strict=True)]
+    worst = [max(ranks, key=lambda v: (not v.holds, v.difference is None, v.difference or 0.0)) for ranks in zip(*by_rank, strict=True)]
     share = sum(place["host"] == here["host"] for place in places)
     gpu = processor(copied_bytes(effort.length, device), share, effort.width, device)
     return Findings(places, gpu, "" if alone else dist.get_backend_config(), between, worst)
@@ -163,9 +163,10 @@ def examine(effort: Effort, communicator: Communicator) -> Findings:
 def tried(name: str, most: float, difference: Callable[[], float]) -> Agreement:
     """A difference, or why there is none."""
     try:
-        return Agreement(name, difference(), most)
+        found = difference()
     except Exception as error:
-        return Agreement(name, math.inf, most, f"{type(error).__name__}: {' '.join(str(error).split())}")
+        return Agreement(name, None, most, f"{type(error).__name__}: {' '.join(str(error).split())}")
+    return Agreement(name, found, most) if math.isfinite(found) else Agreement(name, None, most, f"{found} apart")
 
 
 def agreements(communicator: Communicator) -> Iterator[Agreement]:

@@ -67,6 +67,7 @@ def test_what_differs_or_fails_is_told_of_and_nothing_else_stops() -> None:
     failed = doctor.tried("pipeline", 1.0, fails)
     assert (failed.holds, failed.fault) == (False, "RuntimeError: NCCL error unhandled")
     assert not doctor.tried("dsgd()", 1.0, lambda: float("nan")).holds
+    assert failed.difference is None, "JSON has no infinity"
     assert doctor.tried("dsgd()", 1.0, lambda: 1.0).holds
 
 
