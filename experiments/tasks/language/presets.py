@@ -42,6 +42,7 @@ PRESETS: Mapping[str, Preset] = {
     "llama_300k": _llama(3, 96, 4, kv_heads=2, inner=256, vocabulary=256, tied=True),
     "llama_1m": _llama(4, 128, 4, kv_heads=2, inner=512, vocabulary=256, tied=True),
     "llama_15m": _llama(6, 288, 6, inner=768, tied=True),
+    "llama_1b": _llama(22, 2048, 32, kv_heads=4, inner=5632),
     "llama_7b": _llama(32, 4096, 32),
     "llama_13b": _llama(40, 5120, 40),
     "llama_33b": _llama(60, 6656, 52),
@@ -75,9 +76,9 @@ def preset(name: str) -> Preset:
     --------
     >>> sum(p.numel() for p in preset("llama_1m")().parameters())
     1016960
-    >>> preset("llama_1b")
+    >>> preset("llama_2b")
     Traceback (most recent call last):
-    ValueError: model must be a preset, got 'llama_1b'; did you mean llama_13b?
+    ValueError: model must be a preset, got 'llama_2b'; did you mean llama_1b?
     """
     if name not in PRESETS:
         near = did_you_mean(name, PRESETS) or f"; there are {', '.join(PRESETS)}"
