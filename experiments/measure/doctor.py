@@ -154,10 +154,15 @@ def examine(effort: Effort, communicator: Communicator) -> Findings:
     between = None if alone else among(effort, communicator)
     mine = [asdict(verdict) for verdict in (*agreements(communicator), *split_agreements(communicator))]
     by_rank = [[Agreement(**each) for each in rank] for rank in ([mine] if alone else share_json(mine))]
-    worst = [max(ranks, key=lambda v: (not v.holds, v.difference is None, v.difference or 0.0)) for ranks in zip(*by_rank, strict=True)]
+    worst = [max(ranks, key=badness) for ranks in zip(*by_rank, strict=True)]
     share = sum(place["host"] == here["host"] for place in places)
     gpu = processor(copied_bytes(effort.length, device), share, effort.width, device)
     return Findings(places, gpu, "" if alone else dist.get_backend_config(), between, worst)
+
+
+def badness(verdict: Agreement) -> tuple[bool, float]:
+    """By which verdicts on one thing are ordered; the worst is told."""
+    return not verdict.holds, math.inf if verdict.difference is None else verdict.difference
 
 
 def tried(name: str, most: float, difference: Callable[[], float]) -> Agreement:

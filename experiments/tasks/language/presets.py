@@ -78,7 +78,7 @@ def preset(name: str) -> Preset:
     1016960
     >>> preset("llama_2b")
     Traceback (most recent call last):
-    ValueError: model must be a preset, got 'llama_2b'; did you mean llama_1b?
+    ValueError: model must be a preset, got 'llama_2b'; did you mean llama2_70b?
     """
     if name not in PRESETS:
         near = did_you_mean(name, PRESETS) or f"; there are {', '.join(PRESETS)}"
