@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -15,6 +14,7 @@ from commeff.compressors.packing import packed, unpacked
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import prepare
+from tests import owned
 
 OURS = [kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")]
 CASES = [sample for kind in OURS for sample in kind.samples()]
@@ -110,5 +110,4 @@ def test_compiled_messages_are_the_plain_ones(environment):
     code = (
         f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_compiled as t; t.every_message()"
     )
-    run = subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr[-2000:]
+    owned.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
