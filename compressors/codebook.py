@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.compressors.compiled import by_columns, compiled
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import bytes_of, code_bits, packed, unpacked
 from commeff.compressors.quantised import BlockScaled
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.scratch import tiles
+from commeff.compressors.reductions import largest
 
 COUNTED = 32  # levels of which those below a number are counted
 
@@ -37,9 +38,15 @@ class CodebookMessage(Tiled):
     levels: tuple[float, ...]
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        scale, packed = self.parts
-        codes = unpack_from(packed[rows], code_bits(len(self.levels)), columns, self.d)
-        return looked_up(codes, self.levels, scale.dtype).mul_(scale[rows])
+        scale, data = (part[rows] for part in self.parts)
+        data = bytes_of(data, code_bits(len(self.levels)), columns)
+        return level_times(data, scale, self.levels)[:, : columns.stop - columns.start]
+
+
+@compiled
+def level_times(data: Tensor, scale: Tensor, levels: tuple[float, ...]) -> Tensor:
+    """The levels of packed codes, times the scale."""
+    return looked_up(unpacked(data, code_bits(len(levels))), levels, scale.dtype).mul_(scale)
 
 
 def midpoints(levels: tuple[float, ...]) -> list[float]:
@@ -48,7 +55,7 @@ def midpoints(levels: tuple[float, ...]) -> list[float]:
 
 
 def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """uint8: the number of the level nearest to each number.
+    """The number of the level nearest to each number: uint8, a float where it is compiled.
 
     Counting the bounds below is ten times faster than a search among 16, and NumPy compares six times faster than torch
     on a CPU.
@@ -56,6 +63,11 @@ def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
     if len(levels) > COUNTED:
         bounds = torch.tensor(midpoints(levels), dtype=numbers.dtype, device=numbers.device)
         return torch.bucketize(numbers.contiguous(), bounds, out_int32=True).to(torch.uint8)
+    if torch.compiler.is_compiling():
+        codes = torch.zeros_like(numbers)
+        for code, bound in enumerate(midpoints(levels), 1):
+            codes = torch.where(numbers > bound, float(code), codes)
+        return codes
     codes = torch.zeros_like(numbers, dtype=torch.uint8)
     above = torch.empty_like(numbers, dtype=torch.bool)
     for bound in midpoints(levels):
@@ -71,6 +83,19 @@ def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> T
     """The levels of codes, as a new tensor."""
     table = torch.tensor(levels, dtype=dtype, device=codes.device)
     return table.index_select(0, codes.flatten().int()).view(codes.shape)
+
+
+@compiled
+def coded(vectors: Tensor, scale: Tensor) -> tuple[Tensor]:
+    """(r, c) columns, c a multiple of 8, as packed normal floats."""
+    return (packed(nearest(vectors / torch.where(scale > 0, scale, 1), NORMAL_FLOATS), 4),)
+
+
+@compiled
+def nearest_rows(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for whole rows, with their scale, which is their largest magnitude."""
+    scale = largest(vectors)
+    return scale, packed(nearest(vectors / torch.where(scale > 0, scale, 1), NORMAL_FLOATS), 4)
 
 
 @dataclass(frozen=True)
@@ -100,14 +125,9 @@ class NF4(BlockScaled):
 
     block: int | None = 64
 
-    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> CodebookMessage:
-        rows, d = vectors.shape
-        packed = torch.empty(rows, packed_bytes(d, 4), dtype=torch.uint8, device=vectors.device)
-        divisor = torch.where(scale > 0, scale, 1)
-        for row, column in tiles(vectors):
-            codes = nearest(vectors[row, column] / divisor[row], NORMAL_FLOATS)
-            pack_into(packed[row], codes, 4, column.start, d)
-        return CodebookMessage((scale, packed), d, vectors.dtype, NORMAL_FLOATS)
+    def scaled(self, vectors: Tensor, scale: Tensor | None, random: WorkerRandom) -> CodebookMessage:
+        parts = by_columns(nearest_rows, vectors) if scale is None else (scale, *by_columns(coded, vectors, scale))
+        return CodebookMessage(parts, vectors.shape[1], vectors.dtype, NORMAL_FLOATS)
 
     def omega(self, d: int) -> float | None:
         return None

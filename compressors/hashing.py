@@ -38,48 +38,55 @@ def mix(number: int) -> int:
     return number ^ number >> _LAST
 
 
-def mix_(words: Tensor, scratch: Tensor) -> Tensor:
-    """`mix` of every int64, in place; ``scratch`` is a tensor of the same shape.
-
-    Both versions give the same bits. NumPy has unsigned shifts and a faster 64-bit product than torch on a CPU.
-    """
-    if words.device.type == "cpu":
-        _mix_numpy(words.numpy().view(np.uint64), scratch.numpy().view(np.uint64))
-    elif not words.is_meta:
-        _mix_torch(words, scratch)
-    return words
-
-
 def mixed(words: Tensor) -> Tensor:
-    """`mix` of every int64, as a new tensor.
+    """`mix` of every int64, as a new tensor. NumPy has a faster 64-bit product than eager torch on a CPU.
 
     >>> mixed(torch.tensor([signed(GOLDEN)])).item() == signed(mix(GOLDEN))
     True
     """
-    return mix_(
-        words.clone(memory_format=torch.contiguous_format),
-        torch.empty_like(words, memory_format=torch.contiguous_format),
-    )
+    plain = words.is_cpu and words.numel() and not torch.compiler.is_compiling()  # without numbers NumPy has no strides
+    return _mix_numpy(words) if plain else _mix_torch(words)
 
 
-def _mix_torch(words: Tensor, scratch: Tensor) -> None:
+def _mix_torch(words: Tensor) -> Tensor:
+    """Torch shifts int64 arithmetically; the masks clear the copies of the sign."""
     for shift, factor in _ROUNDS:
-        _fold(words, shift, scratch)
-        words.mul_(signed(factor))
-    _fold(words, _LAST, scratch)
+        words = (words ^ words >> shift & _WORD >> shift) * signed(factor)
+    return words ^ words >> _LAST & _WORD >> _LAST
 
 
-def _fold(words: Tensor, shift: int, scratch: Tensor) -> None:
-    """words ^= words >>> shift. Torch shifts int64 arithmetically; the mask clears the copies of the sign."""
-    torch.bitwise_right_shift(words, shift, out=scratch)
-    words.bitwise_xor_(scratch.bitwise_and_(_WORD >> shift))
-
-
-def _mix_numpy(words: np.ndarray, scratch: np.ndarray) -> None:
+def _mix_numpy(words: Tensor) -> Tensor:
+    numbers = words.numpy().view(np.uint64)
     for shift, factor in _ROUNDS:
-        np.bitwise_xor(words, np.right_shift(words, np.uint64(shift), out=scratch), out=words)
-        np.multiply(words, np.uint64(factor), out=words)
-    np.bitwise_xor(words, np.right_shift(words, np.uint64(_LAST), out=scratch), out=words)
+        numbers = (numbers ^ numbers >> np.uint64(shift)) * np.uint64(factor)
+    return torch.from_numpy((numbers ^ numbers >> np.uint64(_LAST)).view(np.int64))
+
+
+def halves(source: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
+    """(r, pairs) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
+    if source.dtype == torch.int32:
+        even, odd = source.unflatten(1, (pairs, 2)).unbind(2)
+        return even, odd
+    numbers = torch.arange(pairs, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
+    words = mixed(source + numbers * signed(GOLDEN))
+    return words.to(torch.int32), (words >> 32).to(torch.int32)
+
+
+def bits_of(source: Tensor, columns: int) -> Tensor:
+    """(r, columns) int32: the same, column by column."""
+    if source.dtype == torch.int32:
+        return source
+    if not torch.compiler.is_compiling():
+        return mixed(source + torch.arange(columns // 2, device=source.device) * signed(GOLDEN)).view(torch.int32)
+    places = torch.arange(columns, device=source.device)  # the compiler has no view of one integer as two
+    words = mixed(source + (places >> 1) * signed(GOLDEN))
+    return (words >> ((places & 1) << 5)).to(torch.int32)
+
+
+def uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Numbers on [0, 1) of 32 bits each: multiples of 2^-24 in float32, the same with 8 more digits in float64."""
+    digits = 24 if dtype == torch.float32 else 32
+    return (bits >> 32 - digits).to(dtype).mul_(2.0**-digits).add_(0.5)
 
 
 RANKED = 1 << 10
@@ -127,7 +134,6 @@ def _feistel(points: Tensor, subkeys: Tensor, bits: int) -> Tensor:
     widths = bits // 2, bits - bits // 2
     left, right = points >> widths[1], points & (1 << widths[1]) - 1
     for number, subkey in enumerate(subkeys):
-        noise = right ^ subkey
-        mix_(noise, torch.empty_like(noise)).bitwise_and_((1 << widths[number % 2]) - 1)
-        left, right = right, noise.bitwise_xor_(left)
+        noise = mixed(right ^ subkey) & (1 << widths[number % 2]) - 1
+        left, right = right, noise ^ left
     return left << widths[1] | right

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from commeff.compressors.scratch import bands, tiles
+from commeff.compressors.compiled import pieces
+from commeff.compressors.scratch import bands
 
 _ENTRIES = 1 << 22
 
@@ -126,7 +127,14 @@ def _read(piece: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Tiled(Message, ABC):
-    """A message of which any rectangle can be decoded alone, in the cache."""
+    """A message of which any rectangle can be decoded alone, in the cache.
+
+    Attributes
+    ----------
+    fused : whether a rectangle is one call of a function that may be compiled.
+    """
+
+    fused: ClassVar[bool] = True
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> Tensor:
@@ -138,8 +146,12 @@ class Tiled(Message, ABC):
         return 8
 
     def decode(self) -> Tensor:
-        out = torch.empty(self.rows, self.d, dtype=self.dtype, device=self.parts[0].device)
-        for rows, columns in tiles(out, grain=self.grain):
+        shape = self.parts[0].new_empty((), dtype=self.dtype).expand(self.rows, self.d)
+        places = [] if shape.is_meta or not shape.numel() else pieces(shape, self.grain, self.fused)
+        if len(places) == 1:
+            return self.tile(*places[0]).to(self.dtype).contiguous()
+        out = torch.empty(shape.shape, dtype=self.dtype, device=shape.device)
+        for rows, columns in places:
             out[rows, columns] = self.tile(rows, columns)
         return out
 

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, ScaledRows, Scope
+from commeff.compressors.compiled import by_columns, compiled
+from commeff.compressors.hashing import bits_of
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
+from commeff.compressors.packing import bytes_of, packed, unpacked, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_max
-from commeff.compressors.scratch import tiles
 
 
 class Format(NamedTuple):
@@ -42,9 +43,21 @@ class Fp8Message(Tiled):
     format: str
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        scale, codes = self.parts
-        dtype, largest, *_ = FORMATS[self.format]
-        return codes[rows, columns].view(dtype).to(scale.dtype).mul_(scale[rows] / largest)
+        return floats(self.parts[1][rows, columns], self.parts[0][rows], self.format)
+
+
+@compiled
+def floats(data: Tensor, scale: Tensor, name: str) -> Tensor:
+    """What bytes of a format stand for, times the scale over its largest number."""
+    return data.view(FORMATS[name].dtype).to(scale.dtype) * (scale / FORMATS[name].largest)
+
+
+@compiled
+def narrowed(vectors: Tensor, scale: Tensor, name: str) -> tuple[Tensor]:
+    """The bytes of numbers in a format whose largest number stands for the scale."""
+    dtype, most, *_ = FORMATS[name]
+    numbers = vectors / torch.where(scale > 0, scale, 1) * most
+    return (numbers.clamp(-most, most).to(dtype).view(torch.uint8),)
 
 
 @dataclass(frozen=True)
@@ -84,13 +97,8 @@ class Fp8(ScaledRows):
         return row_max(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> Fp8Message:
-        dtype, largest, *_ = FORMATS[self.format]
-        codes = torch.empty(vectors.shape, dtype=torch.uint8, device=vectors.device)
-        divisor = torch.where(scale > 0, scale, 1)
-        for row, column in tiles(vectors):
-            numbers = (vectors[row, column] / divisor[row]).mul_(largest).clamp_(-largest, largest)
-            codes[row, column] = numbers.to(dtype).view(torch.uint8)
-        return Fp8Message((scale, codes), vectors.shape[1], vectors.dtype, self.format)
+        (data,) = by_columns(narrowed, vectors, scale, self.format)
+        return Fp8Message((scale, data), vectors.shape[1], vectors.dtype, self.format)
 
     def omega(self, d: int) -> float | None:
         return None
@@ -105,20 +113,36 @@ class Fp8(ScaledRows):
         return [cls(), cls("e5m2")]
 
 
-_BITS, _MANTISSA, _INFINITY = 9, 23, 0x7F800000
+_MANTISSA, _INFINITY = 23, 0x7F800000
 
 
 @dataclass(frozen=True, eq=False)
 class NaturalMessage(Tiled):
     """Each coordinate 0, infinity or a power of two, with a sign.
 
-    Wire format: d codes of 9 bits (`compressors.packing`): 8 bits e, then the sign. e = 0 is 0, 255 infinity, else
+    Wire format: d bytes e, then d sign bits (`compressors.packing`), 1 for minus. e = 0 is 0, 255 infinity, else
     2^(e - 127).
     """
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        codes = unpack_from(self.parts[0][rows], _BITS, columns, self.d)
-        return (codes.int() << _MANTISSA).view(torch.float32)
+        exponents, signs = (part[rows] for part in self.parts)
+        return powers(exponents[:, columns], bytes_of(signs, 1, columns))
+
+
+@compiled
+def powers(exponents: Tensor, signs: Tensor) -> Tensor:
+    """What exponents with packed signs stand for, float32."""
+    minus = unpacked(signs, 1)[:, : exponents.shape[1]].to(torch.int32)
+    return (exponents.to(torch.int32) << _MANTISSA | minus << 31).view(torch.float32)
+
+
+@compiled
+def rounded(vectors: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+    """(r, c) columns, c a multiple of 8, as exponents and packed signs: up where the mantissa and noise overflow."""
+    numbers = words(vectors.float())
+    noise = bits_of(source, vectors.shape[1]) >> 32 - _MANTISSA & (1 << _MANTISSA) - 1
+    exponents = noise + (numbers & 0x7FFFFFFF).clamp_(max=_INFINITY) >> _MANTISSA
+    return exponents.to(torch.uint8), packed(numbers < 0, 1)
 
 
 @dataclass(frozen=True)
@@ -147,14 +171,7 @@ class Natural(Compressor):
     scope: ClassVar[Scope] = "coordinate"
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> NaturalMessage:
-        rows, d = vectors.shape
-        packed = torch.empty(rows, packed_bytes(d, _BITS), dtype=torch.uint8, device=vectors.device)
-        for row, column, bits in random.bit_tiles(d):
-            numbers = words(vectors[row, column].float())
-            noise = bits.bitwise_right_shift_(32 - _MANTISSA).bitwise_and_((1 << _MANTISSA) - 1)
-            exponents = noise.add_((numbers & 0x7FFFFFFF).clamp_max_(_INFINITY)).bitwise_right_shift_(_MANTISSA)
-            pack_into(packed[row], exponents.add_((numbers >> 31) & 1, alpha=256), _BITS, column.start, d)
-        return NaturalMessage((packed,), d, vectors.dtype)
+        return NaturalMessage(by_columns(rounded, vectors, random=random), vectors.shape[1], vectors.dtype)
 
     def omega(self, d: int) -> float:
         return 1 / 8

@@ -14,7 +14,8 @@ messages are equally long.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, reduce
+from math import gcd
 
 import numpy as np
 import torch
@@ -139,6 +140,56 @@ def _merges(bits: int) -> tuple[tuple[tuple[int, int, bool], ...], int, int]:
         stages.append((lane, used, narrow))
         lane, used = lane if narrow else 2 * lane, 2 * used
     return tuple(stages), lane, used // 8
+
+
+def bytes_of(data: Tensor, bits: int, columns: slice) -> Tensor:
+    """The bytes of columns (from a multiple of 8 on) of rows of codes of at most 8 bits."""
+    return data[:, columns.start * bits // 8 : packed_bytes(columns.stop, bits)]
+
+
+def packed(codes: Tensor, bits: int) -> Tensor:
+    """(r, 8m) codes below 2^bits, bits <= 8, as (r, m bits) bytes: so many codes together fill whole bytes.
+
+    >>> packed(torch.tensor([[1, 2, 3, 4, 5, 6, 7, 8]]), 4)
+    tensor([[ 33,  67, 101, 135]], dtype=torch.uint8)
+    """
+    if bits == 8:
+        return codes.to(torch.uint8)
+    if not torch.compiler.is_compiling():
+        return _merge(codes.to(torch.uint8), bits)
+    codes_each, bytes_each = _together(bits)
+    groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each))
+    if bytes_each == 1 and codes.is_floating_point():
+        return reduce(torch.add, (code * 2 ** (bits * k) for k, code in enumerate(groups.unbind(2)))).to(torch.uint8)
+    groups = groups.to(_word(bytes_each))
+    word = reduce(torch.bitwise_or, (code << bits * k for k, code in enumerate(groups.unbind(2))))
+    if bytes_each == 1:
+        return word
+    return torch.stack([word >> 8 * k & 255 for k in range(bytes_each)], 2).flatten(1).to(torch.uint8)
+
+
+def unpacked(data: Tensor, bits: int) -> Tensor:
+    """The inverse of `packed`, for any (r, n) bytes: (r, 8 n / bits) codes, some more if that is not whole."""
+    if bits == 8:
+        return data
+    if not torch.compiler.is_compiling():
+        return _spread(data, bits, data.shape[1] * 8 // bits)
+    codes_each, bytes_each = _together(bits)
+    whole = -(-data.shape[1] // bytes_each)
+    groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each)).to(_word(bytes_each))
+    word = reduce(torch.bitwise_or, (byte << 8 * k for k, byte in enumerate(groups.unbind(2))))
+    shifts = torch.arange(0, bits * codes_each, bits, dtype=word.dtype, device=word.device)
+    return (word[:, :, None] >> shifts & (1 << bits) - 1).flatten(1)
+
+
+def _together(bits: int) -> tuple[int, int]:
+    """The least number of codes that fill whole bytes, and these bytes."""
+    common = gcd(bits, 8)
+    return 8 // common, bits // common
+
+
+def _word(size: int) -> torch.dtype:
+    return torch.uint8 if size == 1 else torch.int32 if size < 4 else torch.int64
 
 
 def _low_bits(d: int, k: int) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import ClassVar, Literal, Self
@@ -11,14 +10,15 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from commeff.compressors.base import ScaledRows, check_least, contraction, wide
+from commeff.compressors.base import ScaledRows, check_least, contraction
 from commeff.compressors.blockwise import Blockwise
+from commeff.compressors.compiled import by_columns, compiled
+from commeff.compressors.hashing import bits_of, halves, uniform
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
-from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import bytes_of, code_bits, pack, packed, unpack_from, unpacked
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.reductions import row_max, row_norm
-from commeff.compressors.scratch import tile_size, tiles
+from commeff.compressors.reductions import RUN, largest, row_max, row_norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,33 +32,70 @@ class LevelsMessage(Tiled):
     levels: int
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        scale, packed = self.parts
-        codes = unpack_from(packed[rows], code_bits(2 * self.levels + 1), columns, self.d)
-        return codes.to(scale.dtype).sub_(self.levels).mul_(scale[rows] / self.levels)
+        scale, data = (part[rows] for part in self.parts)
+        bits = code_bits(2 * self.levels + 1)
+        if bits > 8:
+            return (unpack_from(data, bits, columns, self.d) - self.levels) * (scale / self.levels)
+        return multiples(bytes_of(data, bits, columns), scale, self.levels)[:, : columns.stop - columns.start]
 
 
-Noise = Iterator[tuple[slice, slice, Tensor | float]]
+@compiled
+def multiples(data: Tensor, scale: Tensor, levels: int) -> Tensor:
+    """What packed codes of at most 8 bits stand for."""
+    codes = unpacked(data, code_bits(2 * levels + 1))
+    return codes.to(scale.dtype).sub_(levels).mul_(scale / levels)
 
 
-def quantised(vectors: Tensor, scale: Tensor, levels: int, noise: Noise) -> LevelsMessage:
-    """The message of floor(levels v / scale + u), with the numbers u in [0, 1) that ``noise`` gives piece by piece.
+def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Tensor:
+    """floor(levels v / scale + u) + levels, in the dtype of the scale.
 
-    Uniform u rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to nearest.
+    Uniform u on [0, 1) rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to
+    nearest.
     """
-    rows, d = vectors.shape
+    steps = (vectors / torch.where(scale > 0, scale, 1)).mul_(levels).add_(u)
+    return steps.floor_().clamp_(-levels, levels).add_(levels)
+
+
+def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None) -> Tensor:
     bits = code_bits(2 * levels + 1)
-    packed = torch.empty(rows, packed_bytes(d, bits), dtype=torch.uint8, device=vectors.device)
-    memory = torch.empty(min(tile_size(vectors.device), vectors.numel()), dtype=scale.dtype, device=vectors.device)
-    divisor = torch.where(scale > 0, scale, 1)
-    for row, column, u in noise:
-        tile = vectors[row, column]
-        steps = torch.div(tile, divisor[row], out=memory[: tile.numel()].view(tile.shape))
-        steps.mul_(levels).add_(u).floor_().clamp_(-levels, levels)
-        codes = (
-            steps.to(torch.int32).add_(levels) if levels > 127 else steps.to(torch.int8).add_(levels).view(torch.uint8)
-        )
-        pack_into(packed[row], codes, bits, column.start, d)
-    return LevelsMessage((scale, packed), d, vectors.dtype, levels)
+    if source is None:
+        return packed(codes(vectors, scale, levels, 0.5).to(torch.uint8), bits)
+    if bits > 4 or not torch.compiler.is_compiling():
+        together = codes(vectors, scale, levels, uniform(bits_of(source, vectors.shape[1]), scale.dtype))
+        return packed(together.to(torch.uint8), bits) if bits <= 8 else together.to(torch.int32)
+    count = vectors.shape[1] // 2
+    pairs, draws = vectors.unflatten(1, (count, 2)).unbind(2), halves(source, count)
+    even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs, draws, strict=True))
+    return packed(even.nan_to_num(0.0) + odd.nan_to_num(0.0) * 2**bits, 2 * bits)  # as NaN becomes an integer
+
+
+@compiled
+def quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None = None) -> tuple[Tensor]:
+    """(r, c) columns, c a multiple of 8, as packed codes; those of more than 8 bits are not packed.
+
+    Parameters
+    ----------
+    source : of the random bits, as `halves` takes it; None: to nearest.
+    """
+    return (_quantised(vectors, scale, levels, source),)
+
+
+@compiled
+def quantised_rows(vectors: Tensor, levels: int, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The same for whole rows, with their scale, which is their largest magnitude."""
+    scale = largest(vectors)
+    return scale, _quantised(vectors, scale, levels, source)
+
+
+def message(vectors: Tensor, scale: Tensor | None, levels: int, random: WorkerRandom | None) -> LevelsMessage:
+    """The message of rows of this scale; None: of their largest magnitude, of short rows of at most 8 bits a code."""
+    bits = code_bits(2 * levels + 1)
+    if scale is None:
+        parts = by_columns(quantised_rows, vectors, levels, random=random)
+    else:
+        (data,) = by_columns(quantised, vectors, scale, levels, random=random)
+        parts = scale, data if bits <= 8 else pack(data, bits)
+    return LevelsMessage(parts, vectors.shape[1], vectors.dtype, levels)
 
 
 @dataclass(frozen=True)
@@ -124,7 +161,7 @@ class QSGD(ScaledRows):
         return (row_norm if self.norm == "l2" else row_max)(vectors, layout)
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
-        return quantised(vectors, scale, self.levels, _dither(vectors, random))
+        return message(vectors, scale, self.levels, random)
 
     def omega(self, d: int) -> float:
         d = d if self.bucket is None else min(d, self.bucket)
@@ -188,10 +225,15 @@ class BlockScaled(ScaledRows, ABC):
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Message:
         if self.block is not None:
             return Blockwise(replace(self, block=None), self.block).compress(vectors, random)
-        return super().compress(vectors, random)
+        d = vectors.shape[1]
+        return self.scaled(vectors, None if 0 < d <= RUN and d % 8 == 0 else self.measure(vectors), random)
 
     def measure(self, vectors: Tensor, layout: Layout | None = None) -> Tensor:
         return row_max(vectors, layout)
+
+    @abstractmethod
+    def scaled(self, vectors: Tensor, scale: Tensor | None, random: WorkerRandom) -> Message:
+        """The message of rows of this scale; None: of their largest magnitude, where rows are not cut."""
 
 
 @dataclass(frozen=True)
@@ -224,9 +266,8 @@ class Int8(BlockScaled):
 
     levels: ClassVar[int] = 127
 
-    def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> LevelsMessage:
-        noise = _dither(vectors, random) if self.stochastic else ((*tile, 0.5) for tile in tiles(vectors))
-        return quantised(vectors, scale, self.levels, noise)
+    def scaled(self, vectors: Tensor, scale: Tensor | None, random: WorkerRandom) -> LevelsMessage:
+        return message(vectors, scale, self.levels, random if self.stochastic else None)
 
     def omega(self, d: int) -> float | None:
         return self._error(d) if self.stochastic else None
@@ -278,7 +319,3 @@ def omega_of_max(d: int, levels: int) -> float:
     (1.0, 0.039)
     """
     return (sqrt(1 + max(d - 1, 0) / levels**2) - 1) / 2
-
-
-def _dither(vectors: Tensor, random: WorkerRandom) -> Noise:
-    return random.uniform_tiles(vectors.shape[1], dtype=wide(vectors.dtype))

@@ -6,7 +6,7 @@ or blocks are visited, or on the device.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from math import pi
@@ -14,12 +14,11 @@ from math import pi
 import torch
 from torch import Tensor
 
-from commeff.compressors.hashing import GOLDEN, choose, mix, mix_, mixed, signed
+from commeff.compressors.hashing import GOLDEN, choose, mix, mixed, signed, uniform
 from commeff.compressors.places import Places
-from commeff.compressors.scratch import tile_size, tiles
+from commeff.compressors.scratch import tiles
 
 _SHARED, _NORMAL, _CHOICE, _SPLIT = (mix(GOLDEN * number) for number in range(1, 5))
-_DIGITS = {torch.float32: 24, torch.float64: 32}
 
 
 class WorkerRandom:
@@ -132,13 +131,39 @@ class WorkerRandom:
         streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
         return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.first ^ _SPLIT), 0)
 
+    def source(self, columns: int) -> Tensor:
+        """What `hashing.halves` draws the bits of so many columns from: (w, 1) int64 keys of pairs, if the columns are
+        whole pairs of coordinates that follow one another; else their (w, columns) int32 bits themselves.
+        """
+        first = self.offset
+        if self._places is not None:
+            first = self._places.together(first, first + columns)
+        if first < 0 or first % 2:
+            return self.bits(columns)
+        return self.keys[:, None] + signed(GOLDEN * (first // 2))
+
     def bits(self, columns: int, shared: bool = False) -> Tensor:
         """(w, columns) int32, all 32 bits fair."""
-        return self._collect(self.bit_tiles(columns, shared), columns, shared, torch.int32)
+        out = torch.empty(1 if shared else self.rows, columns, dtype=torch.int32, device=self.device)
+        for rows, piece in tiles(out):
+            keys, first, last = self._keys(shared)[rows], self.offset + piece.start, self.offset + piece.stop
+            place = first if self._places is None else self._places.together(first, last)
+            if self._places is not None and place < 0:
+                out[rows, piece] = _scattered(keys, self._places.of(first, last, self.device))
+                continue
+            words = torch.arange(place // 2, (place + last - first + 1) // 2, device=self.device) * signed(GOLDEN)
+            out[rows, piece] = mixed(keys + words).view(torch.int32)[:, place % 2 :][:, : last - first]
+        return out.expand(self.rows, -1)
+
+    def _keys(self, shared: bool) -> Tensor:
+        return (self.shared_keys if shared else self.keys)[:, None]
 
     def uniform(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
         """(w, columns) on [0, 1): multiples of 2^-24; in float64 the same numbers with 8 more binary digits."""
-        return self._collect(self.uniform_tiles(columns, shared, dtype), columns, shared, dtype)
+        if dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"dtype must be float32 or float64, got {dtype}: draw one of these and convert")
+        bits = self.bits(columns, shared)
+        return uniform(bits[:1] if shared else bits, dtype).expand(self.rows, -1)
 
     def normal(self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32) -> Tensor:
         """(w, columns) standard normal (Box, Muller 1958), from two uniform numbers per coordinate."""
@@ -157,54 +182,11 @@ class WorkerRandom:
         """(w, k) int64: k distinct indices in [0, d) per row, uniform without replacement, at a cost of O(k)."""
         return choose(self.choice_keys(shared), d, k).expand(self.rows, -1)
 
-    def bit_tiles(self, columns: int, shared: bool = False) -> Iterator[tuple[slice, slice, Tensor]]:
-        """`bits` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
-        if self._is_meta:  # no pieces, so no keys
-            return
-        keys, size = (self.shared_keys if shared else self.keys)[:, None], tile_size(self.device)
-        counters = torch.arange(min(size, columns) // 2 + 1, device=self.device) * signed(GOLDEN)
-        memory = torch.empty(2, min(size, len(keys) * columns), dtype=torch.int64, device=self.device)
-        for rows, piece in tiles(keys.expand(-1, columns)):
-            first, last = self.offset + piece.start, self.offset + piece.stop
-            if self._places is not None:
-                place = self._places.together(first, last)
-                if place < 0:
-                    yield rows, piece, self._scattered(keys[rows], self._places.of(first, last, self.device))
-                    continue
-                first, last = place, place + last - first
-            shape = rows.stop - rows.start, (last + 1) // 2 - first // 2
-            words, scratch = memory[:, : shape[0] * shape[1]].unflatten(1, shape)
-            torch.add(keys[rows] + signed(GOLDEN * (first // 2)), counters[: shape[1]], out=words)
-            yield rows, piece, mix_(words, scratch).view(torch.int32)[:, first % 2 :][:, : last - first]
 
-    @staticmethod
-    def _scattered(keys: Tensor, places: Tensor) -> Tensor:
-        """(w, c) int32: the bits at coordinates that do not follow one another, one output for each."""
-        words = keys + (places >> 1) * signed(GOLDEN)
-        halves = mix_(words, torch.empty_like(words)).view(torch.int32).unflatten(1, (len(places), 2))
-        return torch.where((places & 1).bool(), halves[..., 1], halves[..., 0])
-
-    def uniform_tiles(
-        self, columns: int, shared: bool = False, dtype: torch.dtype = torch.float32
-    ) -> Iterator[tuple[slice, slice, Tensor]]:
-        """`uniform` in pieces (rows, columns, numbers); the numbers are scratch that the next piece overwrites."""
-        if dtype not in _DIGITS:
-            raise ValueError(f"dtype must be float32 or float64, got {dtype}: draw one of these and convert")
-        digits = _DIGITS[dtype]
-        entries = min(tile_size(self.device), (1 if shared else self.rows) * columns)
-        memory = torch.empty(entries, dtype=dtype, device=self.device)
-        for rows, piece, bits in self.bit_tiles(columns, shared):
-            numbers = memory[: bits.numel()].view(bits.shape)
-            numbers.copy_(bits.bitwise_right_shift_(32 - digits)).mul_(2.0**-digits).add_(0.5)
-            yield rows, piece, numbers
-
-    def _collect(
-        self, pieces: Iterator[tuple[slice, slice, Tensor]], columns: int, shared: bool, dtype: torch.dtype
-    ) -> Tensor:
-        out = torch.empty(1 if shared else self.rows, columns, dtype=dtype, device=self.device)
-        for rows, piece, numbers in () if out.is_meta else pieces:
-            out[rows, piece] = numbers
-        return out.expand(self.rows, -1)
+def _scattered(keys: Tensor, places: Tensor) -> Tensor:
+    """(w, c) int32: the bits at coordinates that do not follow one another, one output for each."""
+    halves = mixed(keys + (places >> 1) * signed(GOLDEN)).view(torch.int32).unflatten(1, (len(places), 2))
+    return torch.where((places & 1).bool(), halves[..., 1], halves[..., 0])
 
 
 @lru_cache(maxsize=4096)

@@ -32,6 +32,8 @@ class RotatedMessage(Tiled):
     levels: tuple[float, ...]
     block: int
 
+    fused: ClassVar[bool] = False
+
     @property
     def grain(self) -> int:
         return self.block

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import ScaledRows, wide
+from commeff.compressors.compiled import by_columns, compiled
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import pack_into, packed_bytes, unpack_from, words
+from commeff.compressors.packing import bytes_of, packed, unpacked, words
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import row_halves, row_norm, row_sum
-from commeff.compressors.scratch import tiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,9 +27,8 @@ class SignMessage(Tiled):
     """
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        scale, packed = self.parts
-        minus = unpack_from(packed[rows], 1, columns, self.d).to(scale.dtype)
-        return minus.mul_(-2 * scale[rows]).add_(scale[rows])
+        scale, data = (part[rows] for part in self.parts)
+        return either(bytes_of(data, 1, columns), scale, -scale)[:, : columns.stop - columns.start]
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class ScaledSign(ScaledRows):
         return (row_sum(vectors, layout) / d).to(wide(vectors.dtype))
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> SignMessage:
-        return SignMessage((scale, signs(vectors)), vectors.shape[1], vectors.dtype)
+        return SignMessage((scale, *by_columns(signs, vectors)), vectors.shape[1], vectors.dtype)
 
     def omega(self, d: int) -> float | None:
         return None
@@ -100,9 +99,8 @@ class TwoLevelMessage(Tiled):
     """
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        levels, packed = self.parts
-        plus, minus = levels[rows].split(1, dim=1)
-        return unpack_from(packed[rows], 1, columns, self.d).to(levels.dtype).mul_(minus - plus).add_(plus)
+        levels, data = (part[rows] for part in self.parts)
+        return either(bytes_of(data, 1, columns), *levels.split(1, dim=1))[:, : columns.stop - columns.start]
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class OneBit(ScaledRows):
         return means.to(wide(vectors.dtype))
 
     def scaled(self, vectors: Tensor, scale: Tensor, random: WorkerRandom) -> TwoLevelMessage:
-        return TwoLevelMessage((scale, signs(vectors)), vectors.shape[1], vectors.dtype)
+        return TwoLevelMessage((scale, *by_columns(signs, vectors)), vectors.shape[1], vectors.dtype)
 
     def omega(self, d: int) -> float | None:
         return None
@@ -141,16 +139,13 @@ class OneBit(ScaledRows):
         return 1 / max(d, 1)
 
 
-def signs(vectors: Tensor) -> Tensor:
-    """(w, packed bytes of d bits): the sign bits."""
-    rows, d = vectors.shape
-    packed = torch.empty(rows, packed_bytes(d, 1), dtype=torch.uint8, device=vectors.device)
-    for tile in tiles(vectors):
-        pack_into(packed[tile[0]], minus(vectors[tile]), 1, tile[1].start, d)
-    return packed
+@compiled
+def signs(vectors: Tensor) -> tuple[Tensor]:
+    """(r, c) columns, c a multiple of 8, as their packed sign bits."""
+    return (packed(words(vectors) < 0, 1),)
 
 
-def minus(vectors: Tensor) -> Tensor:
-    """The sign bits, uint8."""
-    bits = words(vectors)
-    return (bits >> 8 * bits.element_size() - 1).to(torch.uint8).bitwise_and_(1)
+@compiled
+def either(data: Tensor, plus: Tensor, minus: Tensor) -> Tensor:
+    """The number for plus, or for minus, of each sign bit."""
+    return unpacked(data, 1).to(plus.dtype).mul_(minus - plus).add_(plus)

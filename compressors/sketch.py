@@ -32,6 +32,8 @@ class SketchMessage(Tiled):
     median: bool
     common: Tensor | None
 
+    fused: ClassVar[bool] = False
+
     @property
     def summable(self) -> bool:
         return self.common is not None and not self.median

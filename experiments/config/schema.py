@@ -84,7 +84,7 @@ def built_in(group: str) -> list[str]:
     """The choices of a group.
 
     >>> built_in("schedule")
-    ['constant', 'cosine', 'inverse_time', 'multi_step', 'one_cycle']
+    ['constant', 'cosine', 'inverse_time', 'multi_step', 'one_cycle', 'wsd']
     """
     return [*_targets(group)]
 

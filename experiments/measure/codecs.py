@@ -85,7 +85,9 @@ class Speed:
     expansion: float  # bytes of the vector for each byte of the message
 
 
-def measure(codecs: dict[str, Compressor], length: int, progress: Callable[[], None]) -> tuple[list[Speed], float]:
+def measure(
+    codecs: dict[str, Compressor], length: int, progress: Callable[[], None], rounds: int = ROUNDS
+) -> tuple[list[Speed], float]:
     """The speed of each compressor on a normal vector of `length` numbers, and that of a copy, in bytes per second.
 
     Seconds are CPU seconds of one thread, and shares are taken within rounds: what else the machine does hardly counts.
@@ -105,7 +107,7 @@ def measure(codecs: dict[str, Compressor], length: int, progress: Callable[[], N
                 "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
                 "decode": message.decode,
             }
-            seconds = time_interleaved(contestants, ROUNDS)
+            seconds = time_interleaved(contestants, rounds)
             copies += seconds["copy"]
             speeds.append(
                 Speed(

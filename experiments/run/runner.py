@@ -16,6 +16,7 @@ import torch
 
 from commeff.communicator import Communicator
 from commeff.communicator.wire.group import backend, from_first, is_first
+from commeff.compressors.compiled import compile_messages
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.build import Parts, build, communicator, driven, event_clock_of, participation
@@ -44,6 +45,7 @@ from commeff.training.sharding import on_mesh
 from commeff.training.task import Task
 from commeff.training.trainer import train
 
+PAYS = 1e11  # numbers that a process holds, times steps: plain messages of so many take longer than the compiler
 COLLECT = 700, 10, 10  # when Python looks for garbage by itself; commands that only import look more seldom
 
 
@@ -122,7 +124,10 @@ def prepare(config: Mapping[str, Any], parts: Parts | None = None) -> Parts:
     gc.set_threshold(*COLLECT)
     keep_freed_memory()
     torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
-    return parts or build(config)
+    parts = parts or build(config)
+    numbers = config["steps"] * parts.checkpoint / 4 / config["nproc"]
+    compile_messages({"on": True, "off": False}.get(config.get("compile", "auto"), numbers >= PAYS))
+    return parts
 
 
 def claim(

@@ -40,6 +40,7 @@ BENCHES = {
     "workers on 2 processes against 1; takes minutes.",
     "tensor": "Measure a model split over two ranks against torch's DTensor, in CPU time.",
     "images": "Measure 8 workers of a ResNet against a plain loop over one model, in 32 and 16 bits.",
+    "codecs": "Measure compressors against a copy, as plain functions and compiled, on one thread; takes minutes.",
     "store": "Measure planning, status and reports of 5,000 synthetic runs, in CPU seconds; takes minutes.",
 }
 Root = Annotated[Path, typer.Option("--store", help="The folder with one store per network.")]

@@ -26,7 +26,7 @@ from commeff.compressors import (
 from commeff.compressors.laws import LAYOUT, concrete
 from commeff.compressors.message import agreed
 from commeff.compressors.packing import code_bits
-from commeff.compressors.quantised import quantised
+from commeff.compressors.quantised import codes
 
 SAMPLES = [
     sample.bind(LAYOUT)
@@ -134,12 +134,9 @@ def test_count_of_nested_messages():
 
 def test_codes_never_leave_their_range():
     """A scale that rounding left a little too small, and u next to 1, must not spill into the neighbouring code."""
-    vectors, scale = torch.tensor([[1.0, -1.0, 0.0] * 7]), torch.tensor([[1 - 2**-20]])
+    vectors, scale = torch.tensor([[1.0, -1.0, 0.0]]), torch.tensor([[1 - 2**-20]])
     for levels in (1, 7, 127, 200):
-        everywhere = (slice(0, 1), slice(0, 21), 1 - 2.0**-24)
-        decoded = quantised(vectors, scale, levels, iter([everywhere])).decode()
-        assert decoded.abs().max() <= scale * (1 + 1e-6)
-        assert torch.equal(decoded[:, ::3], decoded[:, :1].expand(-1, 7))
+        assert codes(vectors, scale, levels, 1 - 2.0**-24).tolist() == [[2 * levels, 0, levels]]
 
 
 @pytest.mark.parametrize("compressor", [QSGD(7), TernGrad(), Int8(None)], ids=repr)

@@ -34,11 +34,7 @@ def test_three_versions_of_the_hash_agree():
     numbers = [0, 1, 5, 1 << 63, (1 << 64) - 1, 0x0123456789ABCDEF]
     for version in (_mix_numpy, _mix_torch):
         words = torch.tensor([signed(number) for number in numbers])
-        arguments = (words, torch.empty_like(words))
-        if version is _mix_numpy:
-            arguments = tuple(tensor.numpy().view("uint64") for tensor in arguments)
-        version(*arguments)
-        assert words.tolist() == [signed(mix(number)) for number in numbers]
+        assert version(words).tolist() == [signed(mix(number)) for number in numbers]
 
 
 @pytest.mark.parametrize("shared", [False, True])

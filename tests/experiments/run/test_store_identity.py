@@ -31,6 +31,7 @@ SAME_RESULT = {
     "bucket_mb": "blocks of columns change the schedule of messages, not the numbers",
     "checkpoint_every": "a resumed run ends where an uninterrupted one does",
     "data_dir": "data lie where they lie",
+    "compile": "compiled messages are the plain ones",
     "log": "rows are the same wherever they are shown",
     "nproc": "every engine gives the trajectory of one process",
 }

@@ -1,0 +1,133 @@
+"""One plain definition of each message, which a long run compiles.
+
+A codec is a plain function of tensors, and that function is the law. Eager torch computes it in tiles that fit into the
+cache. After `compile_messages(True)` torch.compile fuses it into one pass over the whole row. Both give the same bits:
+random bits are integer arithmetic, sums that scales are made of are never compiled (`compressors.reductions`), and the
+compiler may neither reassociate nor contract what is left. So processes with and without a compiler train the same run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from commeff.compressors.scratch import tiles
+
+if TYPE_CHECKING:
+    from commeff.compressors.random import WorkerRandom
+
+LOG = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SHORTEST = 1 << 15  # numbers; fewer cost less than the call of a compiled function
+SHAPES = 64  # that are compiled; what comes after is computed plainly
+
+
+class _Compiler:
+    """The switch of this process, and what it has compiled."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.backend = "inductor"
+        self.made: dict[Hashable, Callable[..., object]] = {}
+
+    def call(self, function: Callable[..., T], args: tuple[object, ...]) -> T:
+        """function(*args), compiled if it may be."""
+        try:
+            return self._compiled(function, args)(*args)
+        except Exception as error:
+            self.on = False
+            LOG.warning("messages are not compiled: %s: %s", type(error).__name__, str(error).strip().split("\n")[0])
+            return function(*args)
+
+    def _compiled(self, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
+        key = (function, *((a.shape, a.stride(), a.dtype) if isinstance(a, Tensor) else a for a in args))
+        if key not in self.made and len(self.made) < SHAPES:
+            from torch._dynamo import config
+            from torch._inductor import config as inductor
+
+            config.recompile_limit = SHAPES
+            inductor.compile_threads = 1  # a process of a run forks no others
+            self.made[key] = torch.compile(function, fullgraph=True, dynamic=False, backend=self.backend)
+        return self.made.get(key, function)  # type: ignore[return-value]
+
+
+_COMPILER = _Compiler()
+
+
+def compile_messages(on: bool) -> None:
+    """Whether this process compiles what messages are made of, from now on. The messages are the same.
+
+    The first one takes about half a minute, others a few seconds; torch keeps what it compiled on disk. If there is no
+    compiler, or it fails, one line of the log says so, and messages are computed plainly.
+    """
+    _COMPILER.on = on
+
+
+def compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """The same function of CPU tensors and static values, which `compile_messages` allows to be compiled."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        first = args[0]
+        long = isinstance(first, Tensor) and first.device.type == "cpu" and first.numel() >= SHORTEST
+        return _COMPILER.call(function, args) if _COMPILER.on and long else function(*args, **kwargs)
+
+    return call
+
+
+def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[slice, slice]]:
+    """The rectangles to compute one by one: tiles, or all at once what is compiled or a tensor without numbers."""
+    every = [(slice(0, len(matrix)), slice(0, matrix.shape[1]))]
+    return every if _COMPILER.on and compiled else [*tiles(matrix, grain=grain)] or every
+
+
+def by_columns(
+    function: Callable[..., tuple[Tensor, ...]],
+    vectors: Tensor,
+    *settings: object,
+    random: WorkerRandom | None = None,
+) -> tuple[Tensor, ...]:
+    """What a plain function makes of the columns of (w, d) vectors: some bits of each, in one or several tensors.
+
+    Parameters
+    ----------
+    function : of (r, 8c) columns, the settings and, with ``random``, what `halves` draws from. It gives tensors (r, m),
+        m proportional to c.
+    settings : a tensor has one row a worker; anything else is static.
+    """
+    rows, d = vectors.shape
+    rest = d % 8
+    places = pieces(vectors[:, : d - rest]) if d >= 8 or not rest else []
+    places += [(slice(0, rows), slice(d - rest, d))] if rest else []
+    outs: list[Tensor] = []
+    for row, column in places:
+        tile, short = vectors[row, column], rest if column.stop % 8 else 0
+        own = [s[row] if isinstance(s, Tensor) else s for s in settings]
+        if random is not None:
+            source = tile.new_empty(tile.shape, dtype=torch.int32)
+            if not tile.is_meta:  # or as many bits are drawn as nobody has room for
+                source = random.select(row).shifted(column.start).source(column.stop - column.start)
+            own.append(pad(source, (0, 8 - short)) if short and source.dtype == torch.int32 else source)
+        tile = pad(tile, (0, 8 - short)) if short else tile
+        results = function(tile, *own)
+        if len(places) == 1 and not short:
+            return results
+        width = max(tile.shape[1], 1)
+        outs = outs or [t.new_empty(rows, -(-d * t.shape[1] // width)) for t in results]
+        for out, result in zip(outs, results, strict=True):
+            first, bits = column.start * result.shape[1] // width, short * result.shape[1]
+            if bits % 8:
+                result[:, bits // 8] &= (1 << bits % 8) - 1
+            part = out[row, first : first + (-(-bits // 8) if short else result.shape[1])]
+            part.copy_(result[:, : part.shape[1]])
+    return tuple(outs)

@@ -1,0 +1,113 @@
+"""Compiled and plain messages are the same, bit for bit, of every compressor; without a compiler there is a line."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+
+from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
+from commeff.compressors.laws import concrete
+from commeff.compressors.packing import packed, unpacked
+from commeff.experiments.config.compose import compose
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.runner import prepare
+from tests import owned
+
+OURS = [kind for kind in concrete() if kind.__module__.startswith("commeff.compressors.")]
+CASES = [sample for kind in OURS for sample in kind.samples()]
+FIRST = [kind.samples()[0] for kind in OURS]
+
+
+def bits_of(compressor, vectors, offset):
+    """What is sent of the first row, and what is read of both: that of the second is NaN, which has many bits."""
+    message = compressor.compress(vectors, WorkerRandom(0, range(len(vectors)), offset=offset))
+    return [message.select(slice(0, 1)).to_buffer(), message.decode().nan_to_num(7.0).view(torch.uint8)]
+
+
+def assert_alike(compressor, vectors, compiler, offset, strict=True):
+    compiler.on = False
+    plain = bits_of(compressor, vectors, offset)
+    compiler.on = True
+    assert all(torch.equal(a, b) for a, b in zip(plain, bits_of(compressor, vectors, offset), strict=True)), compressor
+    assert compiler.on or not strict, "it was not compiled"
+
+
+def vectors_of(d, dtype=torch.float32):
+    vectors = torch.randn(2, d, generator=torch.Generator().manual_seed(0)).to(dtype)
+    vectors[0, :3], vectors[1, d // 2] = torch.tensor([0.0, -0.0, 1e-42]), float("nan")
+    return vectors
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """That traces, with the branches of compiled code, and generates none."""
+    torch._dynamo.reset()
+    own = compiled._Compiler()
+    own.backend = "eager"
+    monkeypatch.setattr(compiled, "_COMPILER", own)
+    monkeypatch.setattr(compiled, "SHORTEST", 1)
+    return own
+
+
+@pytest.mark.parametrize("compressor", FIRST, ids=repr)
+def test_traced_messages_are_the_plain_ones(compressor, compiler):
+    assert_alike(compressor.bind(Layout.flat(24)), vectors_of(24).nan_to_num(1.0), compiler, 0)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_both_forms_of_packed_codes_are_alike(bits, monkeypatch):
+    codes = torch.randint(0, 1 << bits, (3, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(bits))
+    data = packed(codes, bits)
+    assert torch.equal(unpacked(data, bits), codes)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(packed(codes, bits), data)
+    assert torch.equal(unpacked(data, bits).to(torch.uint8), codes)
+
+
+def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, caplog):
+    compiler.backend = "none of these"
+    plain = ScaledSign().compress(torch.ones(1, 16), WorkerRandom(0, [0])).to_buffer()
+    compiler.on = True
+    for _ in range(2):
+        assert torch.equal(ScaledSign().compress(torch.ones(1, 16), WorkerRandom(0, [0])).to_buffer(), plain)
+    assert not compiler.on
+    assert [record.message.split(":")[0] for record in caplog.records] == ["messages are not compiled"]
+
+
+def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
+    names = set()
+    for words, on in (([], False), (["compile=on"], True), (["compile=off"], False), (["steps=10000000000"], True)):
+        config = compose(words)
+        prepare(config)
+        assert compiler.on is on
+        names.add(run_id(config | {"steps": 1}))
+    assert len(names) == 1
+
+
+def every_message():
+    """Compile all: aligned and ragged rows, from an even and an odd coordinate, with NaN, of several dtypes."""
+    compiled.SHORTEST = 1
+    compiled.compile_messages(True)
+    compiler = compiled._COMPILER
+    strict = "ATEN_CPU_CAPABILITY" not in os.environ  # torch 2.13 writes kernels that do not compile without vectors
+    for compressors, d, dtype, offset in (
+        (CASES, 4000, torch.float32, 0),
+        (FIRST, 4003, torch.float32, 5),
+        (FIRST, 4000, torch.bfloat16, 0),
+    ):
+        compiler.made.clear()
+        for compressor in compressors:
+            assert_alike(compressor.bind(Layout.flat(d)), vectors_of(d, dtype), compiler, offset, strict)
+        assert 15 < len(compiler.made) < compiled.SHAPES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "2"}, {"ATEN_CPU_CAPABILITY": "default"}], ids=str)
+def test_compiled_messages_are_the_plain_ones(environment):
+    code = (
+        f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_compiled as t; t.every_message()"
+    )
+    owned.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
