@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
     "topologies": 2265,
-    "compressors": 5542,
+    "compressors": 5808,
     "commeff/adapters": 1475,
     "commeff/cluster": 2230,
     "commeff/communicator": 2240,
@@ -25,21 +25,21 @@ LINES = {  # of Python, with docstrings
     "commeff/transforms": 4001,
     "experiments/catalogue": 712,
     "experiments/cli": 2803,
-    "experiments/config": 2961,
+    "experiments/config": 2963,
     "experiments/data": 546,
     "experiments/exercises": 1126,
     "experiments/grid": 2824,
-    "experiments/measure": 1073,
+    "experiments/measure": 1081,
     "experiments/planning": 3639,
     "experiments/python": 743,
     "experiments/report": 7039,
-    "experiments/reproduce": 5423,
-    "experiments/run": 2662,
+    "experiments/reproduce": 5454,
+    "experiments/run": 2667,
     "experiments/sinks": 218,
-    "experiments/tasks": 4566,
+    "experiments/tasks": 4567,
 }
 NOT_INSTALLED = {"experiments/studies"}
-SMALL = {"commeff": 530, "experiments": 209, "experiments/conf": 10}  # files that are in no room
+SMALL = {"commeff": 586, "experiments": 209, "experiments/conf": 1}  # files that are in no room
 
 
 def lines(files: list[Path]) -> int:

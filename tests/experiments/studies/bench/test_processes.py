@@ -20,6 +20,8 @@ from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.subjects import TimedModel
 from commeff.experiments.tasks.language import Language
 
+pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
 SMALL = TimedModel("small", lambda: nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10)), (4, 8))
 
 

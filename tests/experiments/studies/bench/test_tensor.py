@@ -9,6 +9,8 @@ from commeff.experiments.studies.bench.tensor import LIMIT, Shape, compare, cont
 from commeff.sharding import Mesh
 from tests.laws.processes import on_processes
 
+pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
 SMALL = Shape(layers=1, width=16, heads=2, inner=16, context=4, batch=2, vocabulary=8)
 
 

@@ -43,6 +43,8 @@ from commeff.topologies import one_peer_exponential
 from tests import owned
 from tests.experiments.run.test_hostile_files import EVIL
 
+pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
 WORDS = ["task=quadratic", "workers=2", "method=mem_sgd", "compressor.ratio=0.3", "evaluate_every=2", "nproc=2"]
 GRID = """
 base: {task: quadratic, workers: 2, nproc: 2, steps: 8, evaluate_every: 2}

@@ -7,6 +7,8 @@ import pytest
 from commeff.experiments.studies.splitting import exactness, volumes
 from commeff.experiments.studies.splitting.exactness import FEW, differences
 
+pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
 
 def test_differences_are_rounding_and_something_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactness, "METHODS", {name: exactness.METHODS[name] for name in ("psgd", exactness.CLIPPED)})
@@ -20,7 +22,6 @@ def test_differences_are_rounding_and_something_moved(monkeypatch: pytest.Monkey
     assert all(row["difference"] > 1e-4 for row in differences(FEW[:1])), "a step less would not be seen"
 
 
-@pytest.mark.slow
 def test_axes_carry_their_formulas_and_torch_counts_as_much() -> None:
     for row in volumes.axis_rows():
         assert row["by formula"] == row["by our axes"] == row["by torch's operations"] > 0, row["split"]
