@@ -100,6 +100,7 @@ RUN: dict[str, Setting] = {
     "evaluate_every": Setting(0, int),  # steps between evaluations; 0: twenty evaluations in a run
     "resume_from": Setting(None, str | None),  # the folder of a run from whose last checkpoint this begins, on any mesh
     "checkpoint_every": Setting(100, int),  # steps between checkpoints; 0: only when interrupted and at the end
+    "profile": Setting(0, int, 0, 1000),  # steps after the tenth whose operators are traced, into RUN/trace.json
     "log": Setting(
         None, str | list | None
     ),  # also to tensorboard, wandb, mlflow, or a list of them; see docs/python.md

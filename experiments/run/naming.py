@@ -27,7 +27,7 @@ YOUNGER_RUN = {
     "attack": None,
     "attackers": 0,
 }  # of a run; a part's of that name counts
-BESIDE = ("compile", "log")  # nor do these, of a run; a part may have one of the same name that does
+BESIDE = ("compile", "log", "profile")  # nor do these, of a run; a part may have one of the same name that does
 # Keys that are younger than the first runs; the value that means what was done before does not count.
 YOUNGER = {
     "clip": None,

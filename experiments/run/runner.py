@@ -7,7 +7,7 @@ import os
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -223,7 +223,14 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
         recorder: Recorder | None = None
         if not distributed or is_first():
             recorder = LoggedRows(run.path, config) if config.get("log") else Recorder(run.path)
-        with contained(), closing(recorder) if isinstance(recorder, LoggedRows) else nullcontext():
+        with ExitStack() as resources:
+            resources.enter_context(contained())
+            if isinstance(recorder, LoggedRows):
+                resources.enter_context(closing(recorder))
+            if config.get("profile") and recorder:
+                from commeff.experiments.run.tracing import traced
+
+                progress = resources.enter_context(traced(progress, run.path / "trace.json", config["profile"]))
             strategy, everybody, worker = _placed(config, parts, task, distributed)
             kind = _ReadByFirst if distributed and worker is None else Checkpoints
             summary = train(

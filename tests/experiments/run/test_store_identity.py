@@ -34,6 +34,7 @@ SAME_RESULT = {
     "compile": "compiled messages are the plain ones",
     "log": "rows are the same wherever they are shown",
     "nproc": "every engine gives the trajectory of one process",
+    "profile": "a traced step is the step",
 }
 WORDS = ("method=choco", "task=digits", "schedule=cosine", "workers=4", "steps=12")
 
