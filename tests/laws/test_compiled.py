@@ -101,7 +101,7 @@ def every_message():
         compiler.made.clear()
         for compressor in compressors:
             assert_alike(compressor.bind(Layout.flat(d)), vectors_of(d, dtype), compiler, offset, strict)
-        assert 15 < len(compiler.made) < compiled.SHAPES
+        assert (15 if strict else 0) < len(compiler.made) < compiled.SHAPES
 
 
 @pytest.mark.slow
