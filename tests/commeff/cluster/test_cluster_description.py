@@ -65,15 +65,18 @@ def test_a_description_names_its_gpu_and_starts_from_another() -> None:
 
 def test_the_names_of_the_contract_are_there_with_their_nics() -> None:
     speeds = {
-        "v100_25g": (1, 25),
-        "a100_selene": (8, 200),
-        "a100_4nic": (4, 200),
-        "h100_400g": (8, 400),
-        "h200_400g": (8, 400),
+        "v100_25g": (1, 8, 25),
+        "a100_selene": (8, 8, 200),
+        "a100_4nic": (4, 8, 200),
+        "h100_400g": (8, 8, 400),
+        "h200_400g": (8, 8, 400),
+        "b200_400g": (8, 8, 400),
+        "gb200_nvl72": (72, 72, 400),
+        "mi300x_400g": (8, 8, 400),
     }
-    for name, (nics, gigabits) in speeds.items():
-        cluster = Cluster.named(name, gpus=16)
-        assert (cluster.nics, cluster.per_node) == (nics, 8)
+    for name, (nics, size, gigabits) in speeds.items():
+        cluster = Cluster.named(name, gpus=2 * size)
+        assert (cluster.nics, cluster.per_node) == (nics, size)
         assert 0.9 < cluster.inter.bandwidth * 8e-9 / gigabits <= 1
         assert cluster.intra.bandwidth > cluster.inter.bandwidth
     assert {"ethernet_1g", "ethernet_100m"} < {*names()}
