@@ -1,7 +1,7 @@
 """`python -m commeff.experiments.studies.diloco_trend`: DiLoCo's loss above that of data parallelism, against the size
-of the model, ours beside published ones: results/converged/diloco_trend/trend.pdf and .png.
+of the model, ours with two outer momenta beside published ones: results/converged/diloco_momentum/trend.pdf and .png.
 
-Reads values.csv of `commeff reproduce diloco_trend`. Published are the losses of Streaming DiLoCo, arXiv 2501.18512,
+Reads values.csv of `commeff reproduce diloco_momentum`. Published are the losses of Streaming DiLoCo, arXiv 2501.18512,
 tables 5 and 6, and the power laws of arXiv 2503.09799, table 5, for H = 30.
 """
 
@@ -17,7 +17,8 @@ from commeff.experiments.report.draw import lines as draw
 from commeff.experiments.report.draw.figures import QUIET, Look, save
 from commeff.experiments.report.draw.lines import Drawing, LinePanel, MeanLine
 
-FOLDER = Path("results/converged/diloco_trend")
+FOLDER = Path("results/converged/diloco_momentum")
+MOMENTA = {"diloco": "outer momentum 0.9", "gentle": "outer momentum 0.5"}
 SIZES = {"llama_40k": 43_080, "llama_130k": 127_424}
 PLAIN = (18.129, 0.0953)  # a, alpha of the loss a N^-alpha of data parallelism
 LAWS = {1: (18.363, 0.0961), 2: (18.768, 0.0969), 4: (19.762, 0.0992), 8: (21.051, 0.1018)}  # by replicas
@@ -34,23 +35,26 @@ def law(n: np.ndarray, replicas: int) -> np.ndarray:
     return 100 * (b * n**-beta / (a * n**-alpha) - 1)
 
 
-def drawing(values: pd.DataFrame) -> Drawing:
+def panel(losses: pd.Series, variant: str) -> LinePanel:
     """Means over seeds, paired with data parallelism; published losses of two replicas, and all laws."""
-    losses = values.set_index(["variant", "model", "workers", "seed"])["test_loss"].sort_index()
-    plain = losses["psgd"].droplevel("workers")
-    every = []
+    plain, every = losses["psgd"].droplevel("workers"), []
     for colour, replicas in enumerate(LAWS):
         points = []
         for model, n in SIZES.items():
-            if model in plain.index:
-                gap = 100 * (losses["diloco", model, replicas] / plain[model] - 1)
-                points.append((n, *interval([*gap], False)))
+            gap = 100 * (losses[variant, model, replicas] / plain[model] - 1)
+            points.append((n, *interval([*gap], False)))
         printed = [(n, 100 * (own / other - 1)) for n, (other, own) in TWO.items()] if replicas == 2 else []
         guides = {"": np.stack([FITTED, law(FITTED, replicas)], axis=1)}
         name = f"{replicas} replica{'s' if replicas > 1 else ''}"
         every.append(MeanLine(name, colour, 0, np.array(points), np.array(printed).reshape(-1, 2), guides))
+    return LinePanel(MOMENTA[variant], every)
+
+
+def drawing(values: pd.DataFrame) -> Drawing:
+    """A panel for each outer momentum."""
+    losses = values.set_index(["variant", "model", "workers", "seed"])["test_loss"].sort_index()
     axis = "loss above that of data parallelism (%)"
-    return Drawing([LinePanel("", every)], "parameters", axis, log="x", guides={"": None})
+    return Drawing([panel(losses, variant) for variant in MOMENTA], "parameters", axis, log="x", guides={"": None})
 
 
 def main() -> None:
@@ -58,7 +62,7 @@ def main() -> None:
     drawn = drawing(pd.read_csv(FOLDER / "values.csv"))
     published = Look(QUIET, "", "s", hollow=True), Look(QUIET, "--", "")
     key = [*zip(("published losses of 2 replicas", "published laws"), published, strict=True)]
-    save(draw.figure("trend", "DiLoCo and data parallelism by size", drawn, key, {"width": 6.5, "height": 3.2}), FOLDER)
+    save(draw.figure("trend", "DiLoCo and data parallelism by size", drawn, key, {"width": 8.5, "height": 3.2}), FOLDER)
 
 
 if __name__ == "__main__":
