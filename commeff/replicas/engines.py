@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from commeff.replicas.arrivals import Listener
@@ -201,7 +202,8 @@ class Vmapped(Stacked):
         rows = {f.name: self.parameters[:, f.start : f.stop].view(w, *f.shape) for f in self.layout.fields}
         batched = vmap(grad_and_value(of_one), randomness="different")
         together = partial(batched, rows, self.buffers, *batch)
-        gradients, losses = self._on_own_stream(together, self.workers[0], step, r)
+        with sdpa_kernel(SDPBackend.MATH):  # of torch's kinds of attention the one that vmap computes at once
+            gradients, losses = self._on_own_stream(together, self.workers[0], step, r)
         for field in self.layout.fields:
             self.gradients[:, field.start : field.stop].add_(gradients[field.name].reshape(w, -1), alpha=weight)
         return losses

@@ -31,7 +31,21 @@ class Tied(nn.Module):
         return self.second(torch.tanh(self.first(x)))
 
 
+class Attention(nn.Module):
+    """Samples read each other."""
+
+    def __init__(self):
+        super().__init__()
+        self.widen = nn.Linear(5, 12)
+        self.project = nn.Linear(4, 5)
+
+    def forward(self, x):
+        parts = self.widen(x)[None, None].chunk(3, dim=-1)
+        return self.project(nn.functional.scaled_dot_product_attention(*parts)[0, 0])
+
+
 MODELS = {
+    "attention": Attention,
     "mlp": lambda: nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 5)),
     "batch norm": lambda: nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 5)),
     "tied": Tied,
@@ -96,6 +110,7 @@ def test_the_loop_is_backward_on_each_model(name):
             torch.testing.assert_close(replicas.buffers[key][i], buffer)
 
 
+@pytest.mark.filterwarnings("error")  # of kernels that vmap cannot batch
 @pytest.mark.parametrize("name", MODELS)
 def test_vmap_is_the_loop(name):
     one, other = moved(Stacked(model(name), range(W))), moved(Vmapped(model(name), range(W)))
