@@ -40,6 +40,7 @@ bench: install
 	$(BIN)/commeff bench processes --csv results/bench_processes.csv
 	$(BIN)/commeff bench tensor --csv results/bench/tensor.csv
 	$(BIN)/commeff bench images --csv results/bench/images.csv
+	$(BIN)/commeff bench codecs --csv results/bench/codecs.csv
 	$(BIN)/commeff bench store --csv results/bench/store.csv
 
 # The other folders of results/; each skips what it finds finished in runs/.
@@ -76,7 +77,7 @@ lecture: install
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
 # Networks trained to the end: hours of one core each. Finished runs lie in runs.tar.xz beside each page; again after an interruption.
-CONVERGED := top_k_fashion diloco_trend gossip_fashion
+CONVERGED := top_k_fashion diloco_trend diloco_momentum gossip_fashion
 converged: install
 	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
