@@ -84,16 +84,18 @@ converged: install
 	$(BIN)/python -m commeff.experiments.studies.diloco_trend
 	$(if $(DATA),COMMEFF_DATA=$(DATA)) $(BIN)/python -m commeff.experiments.studies.step_ratios
 
-# Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Where
-# commeff is not installed: `make gpu COMMEFF="python3 -m commeff"`, see docs/reproduce.md.
+# First the benches and the laws of a GPU, then full scale of the tables whose cost names one, in pieces of ten minutes: again
+# until nothing is left. Where commeff is not installed: `make gpu GPU_PYTHON=python3`, see docs/reproduce.md.
 GPU_TABLES := $(notdir $(basename $(shell grep -lE '"full": ".*GPU' experiments/reproduce/tables/*.py)))
 GPU_MINUTES ?= 9
 GPU_JOBS ?= 4
-COMMEFF ?= $(BIN)/commeff
-gpu: $(if $(filter $(BIN)/commeff,$(COMMEFF)),install)
-	@left() { for t in $(GPU_TABLES); do [ -f results/gpu/$$t/report.md ] || echo $$t; done; }; next=$$(left | head -n 1); \
+GPU_PYTHON ?= $(BIN)/python
+gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),install)
+	@if [ ! -f results/bench/gpu.csv ]; then $(GPU_PYTHON) -m commeff bench gpu --csv results/bench/gpu.csv; [ $$? != 2 ] || exit 2; \
+	  $(GPU_PYTHON) -m pytest -q -m gpu -n $(GPU_JOBS) tests/laws tests/commeff/training; exit; fi; \
+	left() { for t in $(GPU_TABLES); do [ -f results/gpu/$$t/report.md ] || echo $$t; done; }; next=$$(left | head -n 1); \
 	[ -n "$$next" ] || { echo "nothing is left of: $(GPU_TABLES)"; exit 0; }; \
-	$(COMMEFF) reproduce $$next device=cuda $(DATA_DIR) -j $(GPU_JOBS) --minutes $(GPU_MINUTES) --out results/gpu/$$next; code=$$?; \
+	$(GPU_PYTHON) -m commeff reproduce $$next device=cuda $(DATA_DIR) -j $(GPU_JOBS) --minutes $(GPU_MINUTES) --out results/gpu/$$next; code=$$?; \
 	[ $$code != 1 ] || rm -f results/gpu/$$next/report.md; \
 	echo "left:" $$(left); [ $$code = 3 ] || exit $$code
 

@@ -37,7 +37,7 @@ from commeff.compressors import (
     WorkerRandom,
     contractive,
 )
-from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import clock_of, one_thread, ratio, time_interleaved
 from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
@@ -86,14 +86,19 @@ class Speed:
 
 
 def measure(
-    codecs: dict[str, Compressor], length: int, progress: Callable[[], None], rounds: int = ROUNDS
+    codecs: dict[str, Compressor],
+    length: int,
+    progress: Callable[[], None],
+    rounds: int = ROUNDS,
+    device: str = "cpu",
 ) -> tuple[list[Speed], float]:
     """The speed of each compressor on a normal vector of `length` numbers, and that of a copy, in bytes per second.
 
-    Seconds are CPU seconds of one thread, and shares are taken within rounds: what else the machine does hardly counts.
+    On the CPU seconds are CPU seconds of one thread. Shares are taken within rounds: what else the machine does hardly
+    counts.
     """
     size = 4 * length
-    vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0))
+    vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0)).to(device)
     copy, random = torch.zeros_like(vector), WorkerRandom(0, [0])
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
     layout = Layout.of([(f"tensor{i}", (stop - start,)) for i, (start, stop) in enumerate(pairwise(cuts))])
@@ -107,7 +112,7 @@ def measure(
                 "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
                 "decode": message.decode,
             }
-            seconds = time_interleaved(contestants, rounds)
+            seconds = time_interleaved(contestants, rounds, clock=clock_of(device))
             copies += seconds["copy"]
             speeds.append(
                 Speed(

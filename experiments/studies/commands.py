@@ -41,6 +41,7 @@ BENCHES = {
     "tensor": "Measure a model split over two ranks against torch's DTensor, in CPU time.",
     "images": "Measure 8 workers of a ResNet against a plain loop over one model, in 32 and 16 bits.",
     "codecs": "Measure compressors against a copy, as plain functions and compiled, on one thread; takes minutes.",
+    "gpu": "Measure a GPT in bf16, 8 stacked ResNet-20, gossip and compressors on a GPU; takes minutes.",
     "store": "Measure planning, status and reports of 5,000 synthetic runs, in CPU seconds; takes minutes.",
 }
 Root = Annotated[Path, typer.Option("--store", help="The folder with one store per network.")]
@@ -164,12 +165,14 @@ def measured(what: str) -> Callable[..., None]:
             try_file("--csv", csv)
 
             from commeff.compressors.scratch import keep_freed_memory
+            from commeff.experiments.run.system import cpu_name
             from commeff.experiments.studies.bench.ratios import write
 
             keep_freed_memory()
-            figures = import_module(f"commeff.experiments.studies.bench.{what}").run()
+            bench = import_module(f"commeff.experiments.studies.bench.{what}")
+            figures = bench.run()
             if csv is not None:
-                write(figures, csv, f"commeff bench {what}")
+                write(figures, csv, f"commeff bench {what}", getattr(bench, "hardware", cpu_name)())
         if as_json:
             typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.run.system import git_commit
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class MeasuredRatio:
         return f"<= {self.at_most:g}" if self.at_most is not None else ""
 
 
-def write(figures: Sequence[MeasuredRatio], path: Path, command: str) -> None:
+def write(figures: Sequence[MeasuredRatio], path: Path, command: str, hardware: str) -> None:
     """Write a CSV file of the ratios, with the command, the hardware and the commit they come from."""
-    origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
+    origin = {"measured by": command, "hardware": hardware, "commit": git_commit()}
     rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]
     path.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(path, index=False)

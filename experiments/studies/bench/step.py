@@ -65,9 +65,9 @@ def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
     return nn.functional.cross_entropy(model(x), y)
 
 
-def naive(subject: StepCase, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
+def naive(model: Callable[[], nn.Module], x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
     """n copies, n optimizers, gradients averaged tensor by tensor: what a researcher writes first."""
-    models = [subject.model() for _ in x]
+    models = [model() for _ in x]
     optimizers = [SGD(model.parameters()) for model in models]
 
     def step() -> None:
@@ -146,7 +146,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Measure
                     contestants[f"library {i}"] = library(stage, x, y, average)
                     contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
                 contestants |= {
-                    "naive": naive(subject, x, y, average),
+                    "naive": naive(subject.model, x, y, average),
                     "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
                 }
                 seconds = time_interleaved(contestants, rounds, calls=2)

@@ -1,0 +1,163 @@
+"""`commeff bench gpu`: shares of a GPU's copy bandwidth, and models on it beside the loops that everybody writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+
+from commeff import Communicator, methods
+from commeff.experiments.measure.codecs import CODECS, measure
+from commeff.experiments.measure.timing import clock_of, ratio, time_interleaved
+from commeff.experiments.run.system import gpu_names
+from commeff.experiments.studies.bench import mix
+from commeff.experiments.studies.bench.ratios import MeasuredRatio
+from commeff.experiments.studies.bench.step import loss, naive
+from commeff.experiments.studies.bench.subjects import SGD, resnet20
+from commeff.experiments.tasks.language.presets import preset
+from commeff.replicas.stacked import Loss, engine_in
+
+LENGTH = 2**26  # numbers of a codec's vector: 256 MiB, several times a GPU's cache
+WORKERS, IMAGES = 8, 128
+SEQUENCES, CONTEXT, VOCABULARY = 16, 1024, 50304
+PEAK = 989e12  # dense FLOP/s in bfloat16 of H100 and H200 (NVIDIA's datasheets)
+GPT2 = preset("gpt2")
+ADAMW = partial(torch.optim.AdamW, lr=3e-4, betas=(0.9, 0.95), fused=True)
+
+
+def codecs(device: str, length: int, rounds: int) -> list[MeasuredRatio]:
+    """The shares of copy speed that compressors reach, and the speed of that copy."""
+    speeds, copy = measure(CODECS, length, lambda: None, rounds, device)
+    found = [MeasuredRatio("copy", "GB/s read, and as much written", copy / 1e9)]
+    for speed in speeds:
+        found.append(MeasuredRatio(speed.name, "encoding, share of copy speed", speed.encode_share))
+        found.append(MeasuredRatio(speed.name, "decoding, share of copy speed", speed.decode_share))
+    return found
+
+
+def library(
+    model: Callable[[], nn.Module],
+    workers: int,
+    batch: tuple[torch.Tensor, ...],
+    loss: Loss,
+    optimizer: Callable[[Any], Optimizer],
+    precision: str = "fp32",
+    engine: str = "loop",
+    compiled: bool = False,
+) -> Callable[[], None]:
+    """A step of parallel SGD as the trainer takes it; the models may be compiled."""
+    replicas, strategy = engine_in(precision, engine)(model, range(workers)), methods.psgd(optimizer)
+    communicator = Communicator(workers=workers)
+    strategy.start(replicas.parameters, replicas.layout, communicator)
+    for each in replicas.models if compiled else ():
+        each.compile()
+
+    def step() -> None:
+        gradients, _ = replicas.compute(loss, [batch], communicator.step)
+        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
+        communicator.step += 1
+
+    return step
+
+
+def stacked(device: str, images: int, rounds: int) -> list[MeasuredRatio]:
+    """8 workers of a ResNet-20 with GroupNorm beside 8 models with an optimizer each."""
+
+    def model() -> nn.Module:
+        return resnet20().to(device)
+
+    x = torch.randn(WORKERS, images, 3, 32, 32, device=device)
+    y = torch.randint(10, (WORKERS, images), device=device)
+    contestants = {
+        "naive": naive(model, x, y, True),
+        **{engine: library(model, WORKERS, (x, y), loss, SGD, engine=engine) for engine in ("loop", "vmap")},
+    }
+    seconds = time_interleaved(contestants, rounds, calls=3, clock=clock_of(device))
+    subject = f"ResNet-20, {WORKERS} workers x {images} images"
+    return [
+        MeasuredRatio(subject, f"naive / engine={engine}", ratio(seconds, "naive", engine))
+        for engine in ("loop", "vmap")
+    ]
+
+
+def nanogpt(model: nn.Module, tokens: torch.Tensor, device: str) -> Callable[[], None]:
+    """The loop that everybody writes: autocast in bfloat16, fused AdamW."""
+    optimizer = ADAMW(model.parameters())
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16):
+            logits = model(tokens[:, :-1])
+        cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+
+    return step
+
+
+def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: int, rounds: int) -> list[MeasuredRatio]:
+    """A GPT in bf16, compiled or not, beside the plain loop; and the share of the peak that its products reach.
+
+    A token costs 6 FLOPs a parameter, but for positions, and 12 width t a layer for attention to t tokens, twice what a
+    causal kernel computes: nanoGPT's count.
+    """
+
+    def model() -> nn.Module:
+        return build(vocabulary=VOCABULARY, context=context).to(device)
+
+    def mean(model: Callable[..., torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+        return cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    tokens = torch.randint(VOCABULARY, (sequences, context + 1), device=device)
+    contestants: dict[str, Callable[[], None]] = {}
+    for form in ("eager", "compiled"):
+        plain = model()
+        if form == "compiled":
+            plain.compile()
+        contestants[f"plain {form}"] = nanogpt(plain, tokens, device)
+        for precision in ("bf16", "bf16_mixed"):
+            contestants[f"{precision} {form}"] = library(
+                model, 1, (tokens[None],), mean, ADAMW, precision, compiled=form == "compiled"
+            )
+    seconds = time_interleaved(contestants, rounds, calls=3, clock=clock_of(device))
+    whole: Any = model()
+    d, width = sum(p.numel() for p in whole.parameters()), whole.norm.weight.numel()
+    flops = sequences * context * (6 * (d - context * width) + 12 * len(whole.blocks) * width * context)
+    subject = f"GPT of {d / 1e6:.0f} million, {sequences} x {context} tokens"
+    found = []
+    for who, times in seconds.items():
+        base = f"plain {who.split()[1]}"
+        if who != base:
+            found.append(MeasuredRatio(subject, f"{base} / {who}", ratio(seconds, base, who)))
+        found.append(MeasuredRatio(subject, f"model FLOP utilisation, {who}", flops / min(times) / PEAK))
+    return found
+
+
+def hardware() -> str:
+    """Of the table."""
+    return ", ".join(gpu_names())
+
+
+def run(
+    device: str = "cuda",
+    build: Callable[..., nn.Module] = GPT2,
+    sequences: int = SEQUENCES,
+    context: int = CONTEXT,
+    images: int = IMAGES,
+    d: int = 10**7,
+    length: int = LENGTH,
+    rounds: int = 7,
+) -> list[MeasuredRatio]:
+    """All of them, on a GPU; in small also on the CPU."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("bench gpu needs a GPU, and torch sees none here")
+    return [
+        *gpt(device, build, sequences, context, rounds),
+        *stacked(device, images, rounds),
+        *mix.run(d, rounds, device),
+        *codecs(device, length, rounds),
+    ]

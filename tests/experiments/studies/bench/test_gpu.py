@@ -1,0 +1,29 @@
+"""`commeff bench gpu`, in small on the CPU: every figure is measured, and without a GPU one line says so."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from torch import nn
+
+from commeff.experiments.studies.bench import gpu
+from commeff.experiments.tasks.language.gpt import GPT
+
+pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
+
+def test_every_figure_is_measured(monkeypatch):
+    monkeypatch.setattr(nn.Module, "compile", lambda self: None)
+    build = partial(GPT, layers=1, heads=2, width=16)
+    figures = gpu.run("cpu", build, sequences=2, context=8, images=2, d=1000, length=2**16, rounds=1)
+    assert all(figure.value > 0 for figure in figures)
+    assert {"model FLOP utilisation, bf16 compiled", "naive / engine=vmap", "share of copy speed"} <= {
+        figure.what for figure in figures
+    }
+
+
+def test_without_a_gpu_there_is_one_line(monkeypatch):
+    monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="needs a GPU"):
+        gpu.run()
