@@ -43,9 +43,10 @@ class _Compiler:
         try:
             return self._compiled(function, args)(*args)
         except Exception as error:
+            result = function(*args)  # an error of the function itself is raised here, and the compiler stays on
             self.on = False
             LOG.warning("messages are not compiled: %s: %s", type(error).__name__, str(error).strip().split("\n")[0])
-            return function(*args)
+            return result
 
     def _compiled(self, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
         key = (function, *((a.shape, a.stride(), a.dtype) if isinstance(a, Tensor) else a for a in args))
@@ -56,6 +57,8 @@ class _Compiler:
             config.recompile_limit = SHAPES
             inductor.compile_threads = 1  # a process of a run forks no others
             self.made[key] = torch.compile(function, fullgraph=True, dynamic=False, backend=self.backend)
+            if len(self.made) == SHAPES:
+                LOG.warning("messages of %d shapes are compiled; those of any other shape are not", SHAPES)
         return self.made.get(key, function)  # type: ignore[return-value]
 
 

@@ -77,6 +77,25 @@ def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, cap
     assert [record.message.split(":")[0] for record in caplog.records] == ["messages are not compiled"]
 
 
+def test_an_error_of_the_function_itself_is_raised_and_the_compiler_stays_on(compiler):
+    def wrong(x):
+        raise ValueError("x must be short")
+
+    compiler.on = True
+    with pytest.raises(ValueError, match="x must be short"):
+        compiler.call(wrong, (torch.ones(8),))
+    assert compiler.on
+
+
+def test_what_comes_after_the_last_shape_is_plain_and_a_line_says_so(compiler, caplog, monkeypatch):
+    monkeypatch.setattr(compiled, "SHAPES", 2)
+    for d in (1, 2, 3, 4):
+        assert compiler.call(torch.neg, (torch.ones(d),)).tolist() == [-1.0] * d
+    lines = [record.message for record in caplog.records if record.name == compiled.__name__]
+    assert lines == ["messages of 2 shapes are compiled; those of any other shape are not"]
+    assert len(compiler.made) == 2
+
+
 def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
     names = set()
     for words, on in (([], False), (["compile=on"], True), (["compile=off"], False), (["steps=10000000000"], True)):
