@@ -234,6 +234,18 @@ class Stacked:
             self.buffers[name].copy_(value)
 
 
+def compile_models(models: Sequence[nn.Module]) -> None:
+    """Let torch.compile fuse forward and backward of these models, in place; models of one shape are one graph.
+
+    `nn.Module.compile` would leave alone what torch's own modules compute, such as all of an `nn.Sequential`.
+    """
+    from torch._inductor import config
+
+    config.compile_threads = 1  # a process of a run forks no others
+    for model in models:
+        model.forward = torch.compile(model.forward)
+
+
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
     """What runs whole models in a precision."""
     from commeff.replicas import engines  # they extend the class above

@@ -28,6 +28,9 @@ class RunSettings:
     precision : {"fp32", "bf16", "fp16", "bf16_mixed"}, optional
         In which these models compute, "fp32" unless given; what the method sees stays as they were made. "bf16_mixed"
         is `torch.autocast` of forward passes, of whole models. A `worker` has its own.
+    compiled : bool
+        Whether models pass through torch.compile, which fuses forward and backward, and rounds in another way. Models of
+        tensor or pipeline ranks are refused, as is engine="vmap".
     l2 : float
         l2 x is added to each gradient, before it is compressed.
     groups : callable, optional
@@ -53,6 +56,7 @@ class RunSettings:
     evaluate_every: int = 0
     engine: Literal["loop", "vmap"] = "loop"
     precision: str | None = None
+    compiled: bool = False
     l2: float = 0.0
     groups: Callable[[str, nn.Parameter], int] | None = None
     participation: Participation | None = None
@@ -60,6 +64,8 @@ class RunSettings:
     origin: str | Path | None = None
 
     def __post_init__(self) -> None:
+        if self.compiled and self.engine != "loop":
+            raise ValueError(f"engine must be loop for compiled models, got {self.engine}: omit it")
         if self.event_clock is not None and self.absences is not None:
             raise ValueError(
                 "an event clock needs all workers, got participation too: who is absent finishes nothing; omit it"

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 
 from commeff.communicator import Communicator, barrier
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
-from commeff.replicas.stacked import engine_in
+from commeff.replicas.stacked import compile_models, engine_in
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
@@ -78,13 +79,17 @@ def train(
     everybody = communicator
     if worker is None:
         engine = engine_in(settings.precision or "fp32", settings.engine)
-        replicas = engine(task.model, communicator.workers, communicator.seed, settings.groups)
+        replicas = stacked = engine(task.model, communicator.workers, communicator.seed, settings.groups)
+        modules: Sequence[nn.Module] = stacked.models
     else:
         for fault in _ignored(worker, settings):
             raise ValueError(fault)
         everybody = Communicator(seed=communicator.seed)
+        modules = worker.computation.modules
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
         checkpoints = checkpoints and SharedCheckpoints(checkpoints)
+    if settings.compiled:
+        compile_models(modules)
     if isinstance(task, PartitionedTask):
         communicator.context.samples = torch.tensor(task.sizes)
     run = Run.start(replicas, strategy, communicator, everybody)
@@ -146,6 +151,11 @@ def _ignored(worker: ShardedWorker, settings: RunSettings) -> Iterator[str]:
         yield (
             f"precision must be the worker's {worker.precision}, got {settings.precision}: give it to on_mesh, which "
             "makes it"
+        )
+    if settings.compiled and max(worker.degrees.get(axis, 1) for axis in ("tensor", "pipeline")) > 1:
+        yield (
+            "models must not be compiled if tensor or pipeline ranks share them: what compiled code sends is not "
+            "counted, and stages run layer by layer; omit compiled=True"
         )
     if settings.groups is not None:
         yield (

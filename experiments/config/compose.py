@@ -40,7 +40,8 @@ from commeff.require import did_you_mean
 
 SHORTHANDS = {"model": "task.model"}
 
-MESHED = {"mesh", "micro_batches", "recompute", "zero", "precision", "sequence", "pieces"}  # alone, defaults always fit
+# Alone, defaults always fit.
+MESHED = {"mesh", "micro_batches", "recompute", "zero", "precision", "sequence", "pieces", "compile"}
 
 FREE = ("topology.n",)  # follows like others, but a topology between nodes of several workers is set by hand
 

@@ -67,6 +67,8 @@ def _whole(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"zero must be at most 2 {where} with pieces=own, got 3: its pieces are known on processes; omit nproc="
     if config["pieces"] is not None and alone:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
+    if config.get("compile") == "all" and config["engine"] != "loop":
+        yield f"engine must be loop with compile=all, got {config['engine']}: it is one graph already; omit engine="
     if config["precision"] != "fp32" and config["engine"] != "loop":
         engine, precision = config["engine"], config["precision"]
         yield f"engine must be loop in 16 bits, got {engine} with precision={precision}; omit engine="
@@ -102,6 +104,11 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"zero must be 0 with mesh.shard=1, got {config['zero']}: there is nobody to share states with; set "
             "mesh.shard=2 or more"
+        )
+    if config.get("compile") == "all" and over_mesh(config) and by_axis["tensor"] * by_axis["pipeline"] > 1:
+        yield (
+            "compile must not be all if tensor or pipeline ranks share a model: what compiled code sends is not "
+            "counted, and stages run layer by layer; give compile=on"
         )
     if config["mesh"]["schedule"] != "1f1b" and by_axis["pipeline"] == 1:
         yield (

@@ -97,7 +97,7 @@ def deciding(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a configuration that decides the result."""
     younger = [name for name, value in YOUNGER_RUN.items() if config.get(name, value) == value]
     relevant: dict[str, Any] = _relevant({k: v for k, v in config.items() if k not in (*BESIDE, *younger)})
-    return relevant
+    return relevant | ({"compile": "all"} if config.get("compile") == "all" else {})  # compiled models round anew
 
 
 def _relevant(node: Any) -> Any:

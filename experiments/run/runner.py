@@ -126,7 +126,7 @@ def prepare(config: Mapping[str, Any], parts: Parts | None = None) -> Parts:
     torch.set_num_threads(config["threads"] if config["nproc"] == 1 else 1)
     parts = parts or build(config)
     numbers = config["steps"] * parts.checkpoint / 4 / config["nproc"]
-    compile_messages({"on": True, "off": False}.get(config.get("compile", "auto"), numbers >= PAYS))
+    compile_messages({"on": True, "all": True, "off": False}.get(config.get("compile", "auto"), numbers >= PAYS))
     return parts
 
 
@@ -242,6 +242,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                     evaluate_every=config["evaluate_every"],
                     engine=config["engine"],
                     precision=config.get("precision", "fp32"),
+                    compiled=config.get("compile") == "all",
                     l2=config["l2"],
                     participation=participation(config, strategy),
                     event_clock=event_clock_of(config, task, strategy),

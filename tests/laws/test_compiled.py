@@ -104,6 +104,10 @@ def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
         assert compiler.on is on
         names.add(run_id(config | {"steps": 1}))
     assert len(names) == 1
+    config = compose(["compile=all"])
+    prepare(config)
+    assert compiler.on
+    assert run_id(config | {"steps": 1}) not in names, "models that are compiled round in another way"
 
 
 def every_message():

@@ -20,7 +20,7 @@ from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
 from commeff.experiments.studies.bench.subjects import SGD, resnet20
 from commeff.experiments.tasks.language.presets import preset
-from commeff.replicas.stacked import Loss, engine_in
+from commeff.replicas.stacked import Loss, compile_models, engine_in
 
 LENGTH = 2**26  # numbers of a codec's vector: 256 MiB, several times a GPU's cache
 WORKERS, IMAGES = 8, 128
@@ -54,8 +54,8 @@ def library(
     replicas, strategy = engine_in(precision, engine)(model, range(workers)), methods.psgd(optimizer)
     communicator = Communicator(workers=workers)
     strategy.start(replicas.parameters, replicas.layout, communicator)
-    for each in replicas.models if compiled else ():
-        each.compile()
+    if compiled:
+        compile_models(replicas.models)
 
     def step() -> None:
         gradients, _ = replicas.compute(loss, [batch], communicator.step)
@@ -117,7 +117,7 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
     for form in ("eager", "compiled"):
         plain = model()
         if form == "compiled":
-            plain.compile()
+            compile_models([plain])
         contestants[f"plain {form}"] = nanogpt(plain, tokens, device)
         for precision in ("bf16", "bf16_mixed"):
             contestants[f"{precision} {form}"] = library(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from inspect import signature
 
 import pytest
+import torch
 
-from commeff import RunSettings, train
+from commeff import Communicator, RunSettings, methods, train
+from commeff.compressors import TopK
+from commeff.experiments.tasks import Digits
 from commeff.training.participation import Participation
 
 
@@ -22,3 +26,24 @@ def test_rows_come_twenty_times_unless_it_is_said(settings: RunSettings, every: 
 def test_a_share_of_all_is_no_absence() -> None:
     assert RunSettings(1, participation=Participation(4)).absences is None
     assert RunSettings(1, participation=(half := Participation(4, share=0.5))).absences is half
+
+
+def ended(**settings) -> dict:
+    task, method = Digits(3, seed=0), methods.mem_sgd(partial(torch.optim.SGD, lr=0.1), TopK(ratio=0.1))
+    summary = train(task, method, Communicator(workers=3), RunSettings(steps=6, **settings))
+    return {name: value for name, value in summary.items() if name != "seconds"}
+
+
+def test_compiled_models_train_as_plain_ones_do_and_are_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, graphs = ended(), []
+    torch._dynamo.reset()
+    monkeypatch.setattr(
+        torch, "compile", partial(torch.compile, backend=lambda graph, _: graphs.append(graph) or graph)
+    )
+    assert ended(compiled=True) == plain
+    assert len(graphs) == 2, "there is one for training and one for evaluation, whatever the number of workers"
+
+
+def test_models_that_are_one_batched_graph_are_not_compiled() -> None:
+    with pytest.raises(ValueError, match="engine must be loop for compiled models, got vmap"):
+        RunSettings(6, engine="vmap", compiled=True)

@@ -238,6 +238,10 @@ def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
         "engine must be loop in 16 bits, got vmap with precision=bf16; omit engine=",
         "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more",
     ]
+    assert refusals("compile=all", "engine=vmap") == [
+        "engine must be loop with compile=all, got vmap: it is one graph already; omit engine="
+    ]
+    assert refusals("compile=all", "mesh.tensor=2")[0].startswith("compile must not be all if tensor or pipeline ranks")
     assert refusals("mesh.tenor=2") == ["unknown key 'mesh.tenor'; did you mean mesh.tensor?"]
     assert refusals("mesh.tensor=0") == ["mesh.tensor must be at least 1 and at most 4,096, got 0"]
 
