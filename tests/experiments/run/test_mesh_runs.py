@@ -112,6 +112,17 @@ def test_stages_of_zero_and_16_bits_end_near_whole_workers(text: Path, tmp_path:
         assert ours["val_loss"] != whole["val_loss"]
 
 
+@pytest.mark.slow  # the compiler takes a minute
+@pytest.mark.parametrize("zero", [1, 3])
+def test_compiled_models_of_shard_ranks_train_as_plain_ones_do(text: Path, tmp_path: Path, zero: int) -> None:
+    ours, theirs = (
+        run_one(compose(words(text, "mesh.shard=2", f"zero={zero}", f"compile={form}")), tmp_path / form)
+        for form in ("all", "off")
+    )
+    assert ours["val_loss"] == pytest.approx(theirs["val_loss"], rel=1e-6)
+    assert ours["shard_bytes"] == theirs["shard_bytes"]
+
+
 def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tmp_path: Path) -> None:
     """A tied Llama in two stages, its activations computed anew; evaluated through the pipeline."""
     whole = run_one(compose(words(text, "workers=1")), tmp_path / "whole")
