@@ -29,8 +29,8 @@ class RunSettings:
         In which these models compute, "fp32" unless given; what the method sees stays as they were made. "bf16_mixed"
         is `torch.autocast` of forward passes, of whole models. A `worker` has its own.
     compiled : bool
-        Whether models pass through torch.compile, which fuses forward and backward, and rounds in another way. Models of
-        tensor or pipeline ranks are refused, as is engine="vmap".
+        Whether models pass through torch.compile, which fuses forward and backward, and rounds in another way. Models
+        of tensor or pipeline ranks are refused, as is engine="vmap".
     l2 : float
         l2 x is added to each gradient, before it is compressed.
     groups : callable, optional
