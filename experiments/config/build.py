@@ -20,7 +20,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.events import EventClock
-from commeff.core.factories import scheduled
+from commeff.core.factories import sample_of, scheduled
 from commeff.core.presence import check_absence
 from commeff.core.properties import own_pace
 from commeff.core.state import walk
@@ -185,6 +185,8 @@ def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextMana
     if len(parts) < len(names):
         return None
     if "schedule" in parts:
+        with each("schedule"):
+            parts["schedule"](sample_of(parts["optimizer"]))
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     method = None
     with each("method"):
