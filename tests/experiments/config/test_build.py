@@ -85,4 +85,4 @@ def test_a_strategy_that_reads_values_is_rehearsed_with_values(limit: str, fits:
 def test_a_schedule_that_refuses_its_arguments_is_named() -> None:
     with pytest.raises(ConfigError) as refused:
         build(compose(["task=quadratic", "schedule=wsd", "schedule.warmup=-3"]))
-    assert refused.value.faults == ["schedule: warmup must lie in [0, 1], got -3"]
+    assert [*refused.value.faults] == ["schedule: warmup must lie in [0, 1], got -3"]
