@@ -91,7 +91,9 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[slice, slice]]:
     """The rectangles to compute one by one: tiles, or all at once what is compiled or a tensor without numbers."""
     every = [(slice(0, len(matrix)), slice(0, matrix.shape[1]))]
-    return every if _COMPILER.on and compiled else [*tiles(matrix, grain=grain)] or every
+    return (
+        every if _COMPILER.on and compiled and matrix.device.type == "cpu" else [*tiles(matrix, grain=grain)] or every
+    )
 
 
 def by_columns(

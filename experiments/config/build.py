@@ -185,8 +185,13 @@ def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextMana
     if len(parts) < len(names):
         return None
     if "schedule" in parts:
+        sample = None
+        with each("optimizer"):
+            sample = sample_of(parts["optimizer"])
+        if sample is None:
+            return None
         with each("schedule"):
-            parts["schedule"](sample_of(parts["optimizer"]))
+            parts["schedule"](sample)
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     method = None
     with each("method"):

@@ -99,7 +99,7 @@ def measure(
     """
     size = 4 * length
     vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0)).to(device)
-    copy, random = torch.zeros_like(vector), WorkerRandom(0, [0])
+    copy, random = torch.zeros_like(vector), WorkerRandom(0, [0], device=device)
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
     layout = Layout.of([(f"tensor{i}", (stop - start,)) for i, (start, stop) in enumerate(pairwise(cuts))])
     speeds, copies = [], []
