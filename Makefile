@@ -14,7 +14,7 @@ KILLS ?= 60
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu splitting cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu gpu-bench splitting cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -84,16 +84,19 @@ converged: install
 	$(BIN)/python -m commeff.experiments.studies.diloco_trend
 	$(if $(DATA),COMMEFF_DATA=$(DATA)) $(BIN)/python -m commeff.experiments.studies.step_ratios
 
-# First the benches and the laws of a GPU, then full scale of the tables whose cost names one, in pieces of ten minutes: again
-# until nothing is left. Where commeff is not installed: `make gpu GPU_PYTHON=python3`, see docs/reproduce.md.
+# Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Before them,
+# `make gpu-bench`: benches and laws. Where commeff is not installed: `make gpu GPU_PYTHON=python3`, see docs/reproduce.md.
 GPU_TABLES := $(notdir $(basename $(shell grep -lE '"full": ".*GPU' experiments/reproduce/tables/*.py)))
 GPU_MINUTES ?= 9
 GPU_JOBS ?= 4
 GPU_PYTHON ?= $(BIN)/python
-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),install)
-	@if [ ! -f results/bench/gpu.csv ]; then $(GPU_PYTHON) -m commeff bench gpu --csv results/bench/gpu.csv; [ $$? != 2 ] || exit 2; \
-	  $(GPU_PYTHON) -m pytest -q -m gpu -n $(GPU_JOBS) tests/laws tests/commeff/training; exit; fi; \
-	left() { for t in $(GPU_TABLES); do [ -f results/gpu/$$t/report.md ] || echo $$t; done; }; next=$$(left | head -n 1); \
+GPU_INSTALL := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),install)
+gpu-bench: $(GPU_INSTALL)
+	$(GPU_PYTHON) -m commeff bench gpu --csv results/bench/gpu.csv
+	$(GPU_PYTHON) -m pytest -q -m gpu -n $(GPU_JOBS) tests/laws tests/commeff/training
+
+gpu: $(GPU_INSTALL)
+	@left() { for t in $(GPU_TABLES); do [ -f results/gpu/$$t/report.md ] || echo $$t; done; }; next=$$(left | head -n 1); \
 	[ -n "$$next" ] || { echo "nothing is left of: $(GPU_TABLES)"; exit 0; }; \
 	$(GPU_PYTHON) -m commeff reproduce $$next device=cuda $(DATA_DIR) -j $(GPU_JOBS) --minutes $(GPU_MINUTES) --out results/gpu/$$next; code=$$?; \
 	[ $$code != 1 ] || rm -f results/gpu/$$next/report.md; \

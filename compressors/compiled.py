@@ -58,7 +58,7 @@ class _Compiler:
             inductor.compile_threads = 1  # a process of a run forks no others
             self.made[key] = torch.compile(function, fullgraph=True, dynamic=False, backend=self.backend)
             if len(self.made) == SHAPES:
-                LOG.warning("messages of %d shapes are compiled; those of any other shape are not", SHAPES)
+                LOG.warning("%d messages are given to the compiler, the most there may be; others are plain", SHAPES)
         return self.made.get(key, function)  # type: ignore[return-value]
 
 
@@ -91,9 +91,8 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[slice, slice]]:
     """The rectangles to compute one by one: tiles, or all at once what is compiled or a tensor without numbers."""
     every = [(slice(0, len(matrix)), slice(0, matrix.shape[1]))]
-    return (
-        every if _COMPILER.on and compiled and matrix.device.type == "cpu" else [*tiles(matrix, grain=grain)] or every
-    )
+    whole = compiled and _COMPILER.on and matrix.device.type == "cpu"
+    return every if whole else [*tiles(matrix, grain=grain)] or every
 
 
 def by_columns(

@@ -77,7 +77,8 @@ class BatchOracle(Oracle):
 
     def hessian_product(self, x: Tensor, v: Tensor) -> Tensor:
         def one(model: Any, batch: tuple[Tensor, ...], parameters: list[Tensor], v: Tensor) -> Sequence[Tensor]:
-            with sdpa_kernel(SDPBackend.MATH):  # others cannot be differentiated twice
+            # Neither other kinds of attention nor compiled models can be differentiated twice.
+            with sdpa_kernel(SDPBackend.MATH), torch.compiler.set_stance("force_eager"):
                 loss = self._task.loss(model, *batch)
                 slopes = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
                 pieces = v.split([p.numel() for p in parameters])

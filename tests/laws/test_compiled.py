@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from torch._subclasses import FakeTensorMode
 
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
 from commeff.compressors.laws import concrete
@@ -92,8 +93,15 @@ def test_what_comes_after_the_last_shape_is_plain_and_a_line_says_so(compiler, c
     for d in (1, 2, 3, 4):
         assert compiler.call(torch.neg, (torch.ones(d),)).tolist() == [-1.0] * d
     lines = [record.message for record in caplog.records if record.name == compiled.__name__]
-    assert lines == ["messages of 2 shapes are compiled; those of any other shape are not"]
+    assert lines == ["2 messages are given to the compiler, the most there may be; others are plain"]
     assert len(compiler.made) == 2
+
+
+def test_only_what_is_compiled_is_not_cut_into_tiles(compiler):
+    compiler.on = True
+    with FakeTensorMode():
+        whole, cut = (compiled.pieces(torch.empty(1, 1 << 26, device=device)) for device in ("cpu", "cuda"))
+    assert len(whole) == 1 < len(cut)
 
 
 def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):

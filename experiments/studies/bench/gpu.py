@@ -15,7 +15,6 @@ from commeff import Communicator, methods
 from commeff.compressors import CountSketch
 from commeff.experiments.measure.codecs import CODECS, measure
 from commeff.experiments.measure.timing import clock_of, ratio, time_interleaved
-from commeff.experiments.run.system import gpu_names
 from commeff.experiments.studies.bench import mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
@@ -143,7 +142,7 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
 
 def hardware() -> str:
     """Of the table."""
-    return ", ".join(gpu_names())
+    return torch.cuda.get_device_name()
 
 
 def run(

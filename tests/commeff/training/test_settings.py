@@ -11,6 +11,7 @@ import torch
 from commeff import Communicator, RunSettings, methods, train
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Digits
+from commeff.optimizers import SophiaH
 from commeff.training.participation import Participation
 
 
@@ -42,6 +43,17 @@ def test_compiled_models_train_as_plain_ones_do_and_are_one_graph(monkeypatch: p
     )
     assert ended(compiled=True) == plain
     assert len(graphs) == 2, "there is one for training and one for evaluation, whatever the number of workers"
+
+
+def test_curvature_is_that_of_the_plain_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sophia(**settings):
+        method = methods.psgd(partial(SophiaH, lr=0.01, interval=2))
+        summary = train(Digits(2, seed=0), method, Communicator(workers=2), RunSettings(steps=4, **settings))
+        return summary["train_loss"]
+
+    plain = sophia()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert sophia(compiled=True) == pytest.approx(plain, rel=1e-6)
 
 
 def test_models_that_are_one_batched_graph_are_not_compiled() -> None:

@@ -82,7 +82,14 @@ def test_a_strategy_that_reads_values_is_rehearsed_with_values(limit: str, fits:
             build(config)
 
 
-def test_a_schedule_that_refuses_its_arguments_is_named() -> None:
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("schedule.warmup=-3", "schedule: warmup must lie in [0, 1], got -3"),
+        ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
+    ],
+)
+def test_a_part_that_refuses_its_arguments_is_named_once(word: str, fault: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        build(compose(["task=quadratic", "schedule=wsd", "schedule.warmup=-3"]))
-    assert [*refused.value.faults] == ["schedule: warmup must lie in [0, 1], got -3"]
+        build(compose(["task=quadratic", "schedule=wsd", word]))
+    assert [*refused.value.faults] == [fault]

@@ -23,6 +23,15 @@ def test_every_figure_is_measured(monkeypatch):
     }
 
 
+def test_utilisation_is_that_of_one_step(monkeypatch):
+    monkeypatch.setattr(gpu, "time_interleaved", lambda contestants, *_, **__: {name: [3e-9] for name in contestants})
+    figures = gpu.gpt("cpu", partial(GPT, layers=1, heads=2, width=16), sequences=2, context=8, rounds=1)
+    d = gpu.VOCABULARY * 16 + 12 * 16**2 + 3 * 16  # without positions
+    expected = 2 * 8 * (6 * d + 12 * 16 * 8) / 1e-9 / gpu.PEAK  # three steps in 3 ns
+    found = [figure.value for figure in figures if figure.what.startswith("model FLOP")]
+    assert found == pytest.approx([expected] * 6)
+
+
 def test_without_a_gpu_there_is_one_line(monkeypatch):
     monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="needs a GPU"):
