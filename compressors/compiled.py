@@ -4,6 +4,7 @@ A codec is a plain function of tensors, and that function is the law. Eager torc
 cache. After `compile_messages(True)` torch.compile fuses it into one pass over the whole row. Both give the same bits:
 random bits are integer arithmetic, sums that scales are made of are never compiled (`compressors.reductions`), and the
 compiler may neither reassociate nor contract what is left. So processes with and without a compiler train the same run.
+Plain torch on a GPU multiplies by the reciprocal of a Python number instead of dividing, so no codec divides by one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,9 @@ T = TypeVar("T")
 
 SHORTEST = 1 << 15  # numbers; fewer cost less than the call of a compiled function
 SHAPES = 64  # that are compiled; what comes after is computed plainly
+DEVICES = "cpu", "cuda"  # whose messages are compiled
+# Kernels of a GPU round where plain torch does: products are not contracted with sums, and quotients are correct.
+PLAIN: dict[str, Any] = {"emulate_precision_casts": True, "eager_numerics.division_rounding": True}
 
 
 class _Compiler:
@@ -49,14 +53,17 @@ class _Compiler:
             return result
 
     def _compiled(self, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
-        key = (function, *((a.shape, a.stride(), a.dtype) if isinstance(a, Tensor) else a for a in args))
+        key = (function, *((a.shape, a.stride(), a.dtype, a.device) if isinstance(a, Tensor) else a for a in args))
         if key not in self.made and len(self.made) < SHAPES:
             from torch._dynamo import config
             from torch._inductor import config as inductor
 
             config.recompile_limit = SHAPES
             inductor.compile_threads = 1  # a process of a run forks no others
-            self.made[key] = torch.compile(function, fullgraph=True, dynamic=False, backend=self.backend)
+            options = PLAIN if self.backend == "inductor" and args[0].device.type == "cuda" else None  # type: ignore[attr-defined]
+            self.made[key] = torch.compile(
+                function, fullgraph=True, dynamic=False, backend=self.backend, options=options
+            )
             if len(self.made) == SHAPES:
                 LOG.warning("%d messages are given to the compiler, the most there may be; others are plain", SHAPES)
         return self.made.get(key, function)  # type: ignore[return-value]
@@ -75,14 +82,14 @@ def compile_messages(on: bool) -> None:
 
 
 def compiled(function: Callable[P, T]) -> Callable[P, T]:
-    """The same function of CPU tensors and static values, which `compile_messages` allows to be compiled."""
+    """The same function of tensors and static values, which `compile_messages` allows to be compiled."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         first = args[0]
-        long = isinstance(first, Tensor) and first.device.type == "cpu" and first.numel() >= SHORTEST
+        long = isinstance(first, Tensor) and first.device.type in DEVICES and first.numel() >= SHORTEST
         return _COMPILER.call(function, args) if _COMPILER.on and long else function(*args, **kwargs)
 
     return call
@@ -91,7 +98,7 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
 def pieces(matrix: Tensor, grain: int = 8, compiled: bool = True) -> list[tuple[slice, slice]]:
     """The rectangles to compute one by one: tiles, or all at once what is compiled or a tensor without numbers."""
     every = [(slice(0, len(matrix)), slice(0, matrix.shape[1]))]
-    whole = compiled and _COMPILER.on and matrix.device.type == "cpu"
+    whole = compiled and _COMPILER.on and matrix.device.type in DEVICES
     return every if whole else [*tiles(matrix, grain=grain)] or every
 
 

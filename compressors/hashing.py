@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.compressors.compiled import compiled
 from commeff.compressors.scratch import tiles
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -119,7 +120,7 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
     chosen = torch.empty(len(keys), k, dtype=torch.int64, device=keys.device)
     for rows, columns in tiles(chosen):
         points = torch.arange(columns.start, columns.stop, device=keys.device)
-        chosen[rows, columns] = _feistel(points, subkeys[:, rows, None], bits)
+        chosen[rows, columns] = permuted(points, subkeys[:, rows, None], bits)
     row, column = (chosen >= d).nonzero(as_tuple=True)
     while len(row):
         images = _feistel(chosen[row, column], subkeys[:, row], bits)
@@ -127,6 +128,12 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
         outside = images >= d
         row, column = row[outside], column[outside]
     return chosen
+
+
+@compiled
+def permuted(points: Tensor, subkeys: Tensor, bits: int) -> Tensor:
+    """`_feistel` of points whose number the settings tell."""
+    return _feistel(points, subkeys, bits)
 
 
 def _feistel(points: Tensor, subkeys: Tensor, bits: int) -> Tensor:

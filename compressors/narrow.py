@@ -43,13 +43,13 @@ class Fp8Message(Tiled):
     format: str
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        return floats(self.parts[1][rows, columns], self.parts[0][rows], self.format)
+        return floats(self.parts[1][rows, columns], self.parts[0][rows] / FORMATS[self.format].largest, self.format)
 
 
 @compiled
-def floats(data: Tensor, scale: Tensor, name: str) -> Tensor:
-    """What bytes of a format stand for, times the scale over its largest number."""
-    return data.view(FORMATS[name].dtype).to(scale.dtype) * (scale / FORMATS[name].largest)
+def floats(data: Tensor, unit: Tensor, name: str) -> Tensor:
+    """What bytes of a format stand for, times the unit."""
+    return data.view(FORMATS[name].dtype).to(unit.dtype) * unit
 
 
 @compiled

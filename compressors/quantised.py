@@ -36,14 +36,16 @@ class LevelsMessage(Tiled):
         bits = code_bits(2 * self.levels + 1)
         if bits > 8:
             return (unpack_from(data, bits, columns, self.d) - self.levels) * (scale / self.levels)
-        return multiples(bytes_of(data, bits, columns), scale, self.levels)[:, : columns.stop - columns.start]
+        return multiples(bytes_of(data, bits, columns), scale / self.levels, self.levels)[
+            :, : columns.stop - columns.start
+        ]
 
 
 @compiled
-def multiples(data: Tensor, scale: Tensor, levels: int) -> Tensor:
-    """What packed codes of at most 8 bits stand for."""
+def multiples(data: Tensor, unit: Tensor, levels: int) -> Tensor:
+    """What packed codes of at most 8 bits stand for, multiples of the unit."""
     codes = unpacked(data, code_bits(2 * levels + 1))
-    return codes.to(scale.dtype).sub_(levels).mul_(scale / levels)
+    return codes.to(unit.dtype).sub_(levels).mul_(unit)
 
 
 def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Tensor:

@@ -14,6 +14,7 @@ from math import pi
 import torch
 from torch import Tensor
 
+from commeff.compressors.compiled import compiled
 from commeff.compressors.hashing import GOLDEN, choose, mix, mixed, signed, uniform
 from commeff.compressors.places import Places
 from commeff.compressors.scratch import tiles
@@ -127,8 +128,8 @@ class WorkerRandom:
 
     def split(self, blocks: int) -> WorkerRandom:
         """w * blocks independent streams, row i * blocks + b for block b of row i; shared draws are shared by all."""
-        counters = torch.arange(blocks, device=self.device) * signed(GOLDEN) + signed(GOLDEN * self.first)
-        streams = mixed((self.keys ^ signed(_SPLIT))[:, None] + counters)
+        first = (self.keys ^ signed(_SPLIT)) + signed(GOLDEN * self.first)
+        streams = keys_from(torch.arange(blocks, device=self.device), first[:, None])
         return self._derived(streams.flatten(), mix(self._common + GOLDEN * self.first ^ _SPLIT), 0)
 
     def source(self, columns: int) -> Tensor:
@@ -181,6 +182,12 @@ class WorkerRandom:
     def choice(self, d: int, k: int, shared: bool = False) -> Tensor:
         """(w, k) int64: k distinct indices in [0, d) per row, uniform without replacement, at a cost of O(k)."""
         return choose(self.choice_keys(shared), d, k).expand(self.rows, -1)
+
+
+@compiled
+def keys_from(numbers: Tensor, first: Tensor) -> Tensor:
+    """(r, c): c keys for each of the first ones (r, 1), by their numbers."""
+    return mixed(first + numbers * signed(GOLDEN))
 
 
 def _scattered(keys: Tensor, places: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ def largest(vectors: Tensor) -> Tensor:
 
 
 def row_sum(vectors: Tensor, layout: Layout | None = None) -> Tensor:
-    """(w, 1) sum_j |v_j|, float64. A run's sum is in the dtype of scales, and in float64 where that overflows."""
+    """(w, 1) sum_j |v_j|, float64. Runs are added in the dtype of scales; on GPUs, and on overflow, in float64."""
     return _magnitudes(vectors) if layout is None else layout.row_sum(vectors, _magnitudes)
 
 
@@ -53,12 +53,17 @@ def _halves(vectors: Tensor) -> Tensor:
 
 
 def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = Tensor.abs) -> Tensor:
+    if vectors.is_cuda:  # it adds float64 as fast, in one pass, and is not waited for
+        return _reduced(vectors, lambda r: _norm(r if of is Tensor.abs else of(r), 1), Tensor.sum, torch.add)
     narrow = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
-    settled = not vectors.is_cuda and (vectors.is_meta or bool(narrow.isfinite().all()))  # a GPU is not waited for
-    if vectors.dtype == torch.float64 or settled:
+    if vectors.dtype == torch.float64 or vectors.is_meta or bool(narrow.isfinite().all()):
         return narrow
     broad = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=torch.float64), Tensor.sum, torch.add)
     return torch.where(narrow.isfinite(), narrow, broad)
+
+
+def _norm(runs: Tensor, order: int) -> Tensor:
+    return torch.linalg.vector_norm(runs, order, dim=2, dtype=torch.float64)
 
 
 def row_norm(vectors: Tensor, layout: Layout | None = None) -> Tensor:
@@ -87,7 +92,7 @@ def _two_squares(vectors: Tensor) -> Tensor:
 
 
 def _squares(runs: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(runs, dim=2, dtype=torch.float64).square_()
+    return _norm(runs, 2).square_()
 
 
 def _power_of_two(numbers: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-HOST, ACCELERATOR = 1 << 17, 1 << 24
+HOST, ACCELERATOR = 1 << 17, 1 << 26
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # the names M_TRIM_THRESHOLD and M_MMAP_MAX of glibc's mallopt
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from commeff.compressors.compiled import compiled
 from commeff.compressors.message import DenseMessage, joined
 from commeff.compressors.packing import (
     code_bits,
@@ -21,7 +23,7 @@ from commeff.compressors.packing import (
     words,
 )
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.sparse import Sparse, Sparsifier
+from commeff.compressors.sparse import Sparse, Sparsifier, left_aligned
 
 LONG = 1 << 12  # columns from which one row at a time, in NumPy, is faster on a CPU
 TILE = 1 << 16
@@ -129,16 +131,50 @@ def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:
 
 
 def largest_by_threshold(vectors: Tensor, k: int) -> Tensor:
-    """`largest_magnitudes` of all rows at once, on any device: all above the k-th magnitude, and the first equals."""
-    bits = words(vectors)
+    """`largest_magnitudes` of all rows at once, on any device.
+
+    Of long rows only those entries are sorted that reach the bound of a sample, if every row has k of them.
+    """
     if k == 0:
-        return bits.new_empty(len(vectors), 0, dtype=torch.int64)
-    magnitudes = bits & torch.iinfo(bits.dtype).max
-    threshold = magnitudes.topk(k, dim=1).values[:, -1:]
-    above, equal = magnitudes > threshold, magnitudes == threshold
-    room = k - above.sum(1, keepdim=True)
-    keep = above | (equal & (equal.cumsum(1) <= room))
-    return keep.nonzero()[:, 1].view(len(vectors), k)
+        return vectors.new_empty(len(vectors), 0, dtype=torch.int64)
+    if vectors.shape[1] >= LONG:
+        stride, rank = _sampling(vectors.shape[1], k)
+        sample = _magnitudes(vectors[:, ::stride])
+        reached = reaching(vectors, _kth(sample, rank) if rank < sample.shape[1] else sample[:, :1] * 0)
+        counts, row, column, place = left_aligned(reached)
+        if int(counts.min()) >= k:
+            few = sample.new_full((len(vectors), int(counts.max())), -1)
+            columns = torch.zeros_like(few, dtype=torch.int64)
+            few[row, place], columns[row, place] = _magnitudes(vectors[row, column]), column
+            return columns.gather(1, _largest(few, k))
+    return _largest(_magnitudes(vectors), k)
+
+
+@compiled
+def reaching(vectors: Tensor, bound: Tensor) -> Tensor:
+    """(w, d): whose magnitudes are at least the bound (w, 1) of their row, as integers."""
+    return _magnitudes(vectors) >= bound
+
+
+def _magnitudes(vectors: Tensor) -> Tensor:
+    bits = words(vectors)
+    return bits & torch.iinfo(bits.dtype).max
+
+
+def _kth(magnitudes: Tensor, k: int) -> Tensor:
+    return magnitudes.topk(k, dim=1, sorted=False).values.amin(1, keepdim=True)
+
+
+def _largest(magnitudes: Tensor, k: int) -> Tensor:
+    """(w, k), increasing: where the magnitudes are above the k-th, and the first of those that equal it."""
+    threshold = _kth(magnitudes, k)
+    row, column = (magnitudes >= threshold).nonzero(as_tuple=True)
+    if len(row) > len(magnitudes) * k:
+        equal = (magnitudes == threshold)[row, column]
+        equals = torch.bincount(row[equal], minlength=len(magnitudes))
+        first, spare = equals.cumsum(0) - equals, k - torch.bincount(row[~equal], minlength=len(magnitudes))
+        column = column[~equal | (equal.cumsum(0) <= (first + spare)[row])]
+    return column.view(len(magnitudes), k)
 
 
 def largest_of_row(words: np.ndarray, k: int) -> np.ndarray:
@@ -158,12 +194,19 @@ def largest_of_row(words: np.ndarray, k: int) -> np.ndarray:
     return candidates[keep]
 
 
+def _sampling(d: int, k: int) -> tuple[int, int]:
+    """The distance of a sample's entries, and the rank in it that k of d entries most likely reach, and few more: four
+    standard deviations below theirs.
+    """
+    stride = int(d**0.3) | 1
+    expected = k * -(-d // stride) / d
+    return stride, int(expected + 4 * sqrt(expected) + 4)
+
+
 def _bound(words: np.ndarray, k: int) -> np.integer:
-    """A magnitude that most likely k entries reach, and few more: four standard deviations of a sample below."""
-    stride = int(len(words) ** 0.3) | 1
+    """A magnitude that most likely k entries reach, and few more."""
+    stride, rank = _sampling(len(words), k)
     sample = words[::stride] & np.iinfo(words.dtype).max
-    expected = k * len(sample) / len(words)
-    rank = int(expected + 4 * np.sqrt(expected) + 4)
     return np.partition(sample, -rank)[-rank] if rank < len(sample) else words.dtype.type(0)
 
 

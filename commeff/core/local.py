@@ -269,7 +269,7 @@ class Local(LocalStep):
                 parameter = self._parameters[i][int(p)]
                 mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
-                optimizer.state[parameter][name] = mine.to("cpu" if counts else parameter.device, copy=True)
+                optimizer.state[parameter][name] = mine.to("cpu" if counts else mine.device, copy=True)
 
     def exchange(self, at: Address, swap: Swap) -> None:
         """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""
@@ -278,7 +278,9 @@ class Local(LocalStep):
         for p, run in enumerate(self._runs):
             mine = {key.partition(".")[2]: value for key, value in old.items() if key.startswith(f"{p}.")}
             here = swap.tensors(where.part([(run.start, run.stop)]), mine)
-            new |= {f"{p}.{name}": _shaped(value, run) for name, value in here.items()}
+            for name, value in here.items():
+                like = old.get(f"{p}.{name}", self._parameters[0][p])
+                new[f"{p}.{name}"] = _shaped(value, run).to(like.device)
         if new.keys() != old.keys() or any(new[key] is not old[key] for key in new):
             self.state = new
         for name in self.shared:

@@ -1,4 +1,4 @@
-"""Speeds of compressors on one thread, beside that of a copy."""
+"""Speeds of compressors on one thread or on a GPU, beside that of a copy."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
 ROUNDS = 3
+CALLS = 5  # of a compressor on a GPU that are timed together, as a run begins them
 TENSORS = 16  # that PerTensor finds in the vector
 CODECS: dict[str, Compressor] = {
     "16 bit": Dense("bfloat16"),
@@ -97,7 +98,7 @@ def measure(
     On the CPU seconds are CPU seconds of one thread. Shares are taken within rounds: what else the machine does hardly
     counts.
     """
-    size = 4 * length
+    size, calls = 4 * length, 1 if device == "cpu" else CALLS
     vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0)).to(device)
     copy, random = torch.zeros_like(vector), WorkerRandom(0, [0], device=device)
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
@@ -112,18 +113,18 @@ def measure(
                 "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
                 "decode": message.decode,
             }
-            seconds = time_interleaved(contestants, rounds, clock=clock_of(device))
+            seconds = time_interleaved(contestants, rounds, calls, clock_of(device))
             copies += seconds["copy"]
             speeds.append(
                 Speed(
                     name,
                     codec_name(compressor),
-                    encode=size / median(seconds["encode"]),
-                    decode=size / median(seconds["decode"]),
+                    encode=calls * size / median(seconds["encode"]),
+                    decode=calls * size / median(seconds["decode"]),
                     encode_share=ratio(seconds, "copy", "encode"),
                     decode_share=ratio(seconds, "copy", "decode"),
                     expansion=size / message.row_bytes,
                 )
             )
             progress()
-    return speeds, size / median(copies)
+    return speeds, calls * size / median(copies)

@@ -24,7 +24,7 @@ FIRST = [kind.samples()[0] for kind in OURS]
 
 def bits_of(compressor, vectors, offset):
     """What is sent of the first row, and what is read of both: that of the second is NaN, which has many bits."""
-    message = compressor.compress(vectors, WorkerRandom(0, range(len(vectors)), offset=offset))
+    message = compressor.compress(vectors, WorkerRandom(0, range(len(vectors)), offset=offset, device=vectors.device))
     return [message.select(slice(0, 1)).to_buffer(), message.decode().nan_to_num(7.0).view(torch.uint8)]
 
 
@@ -97,11 +97,14 @@ def test_what_comes_after_the_last_shape_is_plain_and_a_line_says_so(compiler, c
     assert len(compiler.made) == 2
 
 
-def test_only_what_is_compiled_is_not_cut_into_tiles(compiler):
-    compiler.on = True
+@pytest.mark.parametrize("device", compiled.DEVICES)
+def test_only_what_is_compiled_is_not_cut_into_tiles(device, compiler):
     with FakeTensorMode():
-        whole, cut = (compiled.pieces(torch.empty(1, 1 << 26, device=device)) for device in ("cpu", "cuda"))
-    assert len(whole) == 1 < len(cut)
+        vectors = torch.empty(1, 1 << 27, device=device)
+        cut = compiled.pieces(vectors)
+        compiler.on = True
+        assert len(compiled.pieces(vectors)) == 1 < len(cut)
+        assert compiled.pieces(vectors, compiled=False) == cut
 
 
 def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
@@ -133,6 +136,17 @@ def every_message():
         for compressor in compressors:
             assert_alike(compressor.bind(Layout.flat(d)), vectors_of(d, dtype), compiler, offset, strict)
         assert (15 if strict else 0) < len(compiler.made) < compiled.SHAPES
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compressor", FIRST, ids=repr)
+def test_compiled_messages_of_a_gpu_are_its_plain_ones(compressor, compiler):
+    compiler.backend = "inductor"
+    torch.use_deterministic_algorithms(True, warn_only=True)  # the sums of a sketch
+    try:
+        assert_alike(compressor.bind(Layout.flat(4003)), vectors_of(4003).cuda(), compiler, 5)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.slow

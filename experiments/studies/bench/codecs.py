@@ -1,7 +1,8 @@
-"""`commeff bench codecs`: shares of a copy's speed of plain messages and of compiled ones, on one thread."""
+"""`commeff bench codecs`: shares of a copy's speed of plain messages and of compiled ones, on one thread or a GPU."""
 
 from __future__ import annotations
 
+from commeff.compressors import CountSketch
 from commeff.compressors.compiled import compile_messages
 from commeff.experiments.measure.codecs import CODECS, LENGTH, measure
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
@@ -16,16 +17,18 @@ COMPILED = (  # codecs that have something to compile
     "int4, blocks of 256",
     "4-bit normal floats, blocks of 64",
     "8-bit floats",
+    "random 1 %",
 )
 
 
-def run(length: int = LENGTH, rounds: int = 7) -> list[MeasuredRatio]:
-    """The shares that each codec reaches on vectors of so many numbers, compilation left out."""
-    found = []
-    for form, codecs in (("plain", CODECS), ("compiled", {name: CODECS[name] for name in COMPILED})):
+def run(length: int = LENGTH, rounds: int = 7, device: str = "cpu") -> list[MeasuredRatio]:
+    """The shares that each codec reaches on vectors of so many numbers, without compilation; a GPU's copy speed."""
+    found, codecs = [], CODECS | {"count sketch, 1 %": CountSketch(width=length // 100)}
+    for form, some in (("plain", codecs), ("compiled", {name: codecs[name] for name in COMPILED})):
         compile_messages(form == "compiled")
-        for speed in measure(codecs, length, lambda: None, rounds)[0]:
+        speeds, copy = measure(some, length, lambda: None, rounds, device)
+        for speed in speeds:
             found.append(MeasuredRatio(f"{speed.name}, {form}", "encoding, share of copy speed", speed.encode_share))
             found.append(MeasuredRatio(f"{speed.name}, {form}", "decoding, share of copy speed", speed.decode_share))
     compile_messages(False)
-    return found
+    return found if device == "cpu" else [MeasuredRatio("copy", "GB/s read, and as much written", copy / 1e9), *found]

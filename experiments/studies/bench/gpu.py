@@ -12,35 +12,21 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from commeff import Communicator, methods
-from commeff.compressors import CountSketch
-from commeff.experiments.measure.codecs import CODECS, measure
 from commeff.experiments.measure.timing import clock_of, ratio, time_interleaved
-from commeff.experiments.studies.bench import mix
+from commeff.experiments.studies.bench import codecs, mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
 from commeff.experiments.studies.bench.subjects import SGD, resnet20
 from commeff.experiments.tasks.language.presets import preset
 from commeff.replicas.stacked import Loss, compile_models, engine_in
 
-LENGTH = 2**26  # numbers of a codec's vector: 256 MiB, several times a GPU's cache
+LENGTH = 2**27  # numbers of a codec's vector, about those of GPT-2: 512 MiB, several times a GPU's cache
 CALLS = 3  # steps that are timed together
 WORKERS, IMAGES = 8, 128
 SEQUENCES, CONTEXT, VOCABULARY = 16, 1024, 50304
 PEAK = 989e12  # dense FLOP/s in bfloat16 of H100 and H200 (NVIDIA's datasheets)
 GPT2 = preset("gpt2")
 ADAMW = partial(torch.optim.AdamW, lr=3e-4, betas=(0.9, 0.95), fused=True)
-
-
-def codecs(device: str, length: int, rounds: int) -> list[MeasuredRatio]:
-    """The shares of copy speed that compressors reach, and the speed of that copy."""
-    speeds, copy = measure(
-        CODECS | {"count sketch, 1 %": CountSketch(width=length // 100)}, length, lambda: None, rounds, device
-    )
-    found = [MeasuredRatio("copy", "GB/s read, and as much written", copy / 1e9)]
-    for speed in speeds:
-        found.append(MeasuredRatio(speed.name, "encoding, share of copy speed", speed.encode_share))
-        found.append(MeasuredRatio(speed.name, "decoding, share of copy speed", speed.decode_share))
-    return found
 
 
 def library(
@@ -162,5 +148,5 @@ def run(
         *gpt(device, build, sequences, context, rounds),
         *stacked(device, images, rounds),
         *mix.run(d, rounds, device),
-        *codecs(device, length, rounds),
+        *codecs.run(length, rounds, device),
     ]

@@ -1,4 +1,4 @@
-"""A process group that needs more open files than it may have says so."""
+"""A process group that needs more open files than it may have says so; transports come and go in it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import resource
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from commeff.communicator import Transport
@@ -36,3 +37,16 @@ def test_only_a_lack_of_files_is_called_so(error: Exception) -> None:
         raise error
     with pytest.raises(RuntimeError, match=r"^else$"), enough_files(4):
         raise RuntimeError("else")
+
+
+def test_a_transport_may_go_with_a_message_under_way() -> None:
+    def run() -> float:
+        for _ in range(5):
+            transport, other = Transport(dist.group.WORLD, alone=False), 1 - dist.get_rank()
+            transport.exchange("mix", {other: torch.ones(2)}, {other: torch.zeros(2)})
+            del transport
+        last = torch.full((1,), float(other))
+        Transport(dist.group.WORLD, alone=False).broadcast(last)
+        return float(last)
+
+    assert on_processes(2, run) == [1.0, 1.0]
