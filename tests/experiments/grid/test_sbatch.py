@@ -26,9 +26,23 @@ from tests.fork_commands import commands
 FAKE = Path(__file__).with_name("fake_slurm.sh")
 GRID = "base: {task: quadratic, workers: 4, steps: 5}\ngrid: [{method: psgd, optimizer.lr: [0.1, 0.2, 0.3]}]\n"
 LONG = (
-    "title: Two cells\nbase: {task: quadratic, workers: 4}\n"
-    "grid:\n  - {method: psgd, steps: 5}\n  - {method: dsgd, steps: 1200, checkpoint_every: 50, evaluate_every: 300}\n"
+    "title: Two cells\nbase: {task: quadratic, workers: 4, checkpoint_every: 50}\n"
+    "grid:\n  - {method: psgd, steps: 5}\n  - {method: compressed_sgd, compressor: pausing, steps: 600}\n"
 )
+PAUSING = """
+import os, signal
+from commeff.compressors import Dense
+
+calls = 0
+
+class Pausing(Dense):
+    def compress(self, vectors, random):
+        global calls
+        calls += 1
+        if calls == 400 and os.environ["SLURM_RESTART_COUNT"] == "0":
+            signal.pause()  # until this task is preempted
+        return super().compress(vectors, random)
+"""
 
 
 def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
@@ -75,16 +89,25 @@ def test_an_array_runs_to_the_end_though_a_task_is_preempted(slurm: Path, tmp_pa
     home = tmp_path / "a place"
     home.mkdir()
     store = home / "store"
-    result = grid(written(home, LONG), "--launcher", "sbatch", "--store", store, "--site", written(home, "", "s.yaml"))
+    words = [
+        written(home, LONG),
+        "--plugin",
+        written(home, PAUSING, "pausing.py"),
+        "--launcher",
+        "sbatch",
+        "--store",
+        store,
+    ]
+    result = grid(*words, "--site", written(home, "", "s.yaml"))
     assert result.exit_code == 2, "an empty site file says nothing"
-    result = grid(written(home, LONG), "--launcher", "sbatch", "--store", store, "--json")
+    result = grid(*words, "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["jobs"]) == 2
     preempt(slurm, store, 1)
     owned.until((slurm / "2.done").exists, "the report")
     runs = {path.parent.name.split("-")[0]: RunFolder(path.parent) for path in store.glob("*/status.json")}
     assert {run.state for run in runs.values()} == {"done"}, [(p, p.read_text()) for p in slurm.glob("*.out")]
-    assert [runs[name].read("status.json").get("preemptions", 0) for name in ("psgd", "dsgd")] == [0, 1]
+    assert [runs[name].read("status.json").get("preemptions", 0) for name in ("psgd", "compressed_sgd")] == [0, 1]
     assert [(slurm / f"1_{i}.codes").read_text().split() for i in (0, 1)] == [["0"], ["130", "0"]]
     assert (store / "report" / "report.html").is_file()
     told = CliRunner().invoke(app, ["status", str(store)]).stdout
