@@ -57,7 +57,9 @@ def test_one_process_has_methods_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert alone is not None
     assert alone.cluster("mine") is None
     assert all(verdict.holds and verdict.name not in SPLITS for verdict in alone.verdicts)
-    assert "busbw" not in "\n".join(alone.lines(None))
+    text = "\n".join(alone.lines(None))
+    assert "busbw" not in text
+    assert "splits      not compared" in text
 
 
 def test_what_differs_or_fails_is_told_of_and_nothing_else_stops() -> None:
