@@ -133,17 +133,19 @@ def largest_magnitudes(vectors: Tensor, k: int) -> Tensor:
 def largest_by_threshold(vectors: Tensor, k: int) -> Tensor:
     """`largest_magnitudes` of all rows at once, on any device.
 
-    Of long rows only those entries are sorted that reach the bound of a sample, if every row has k of them.
+    Of long rows only those entries are sorted that reach the bound of a sample, if every row has k of them, and none
+    many more, as a row of zeros has.
     """
     if k == 0:
         return vectors.new_empty(len(vectors), 0, dtype=torch.int64)
-    if vectors.shape[1] >= LONG:
+    if len(vectors) and vectors.shape[1] >= LONG:
         stride, rank = _sampling(vectors.shape[1], k)
         sample = _magnitudes(vectors[:, ::stride])
         reached = reaching(vectors, _kth(sample, rank) if rank < sample.shape[1] else sample[:, :1] * 0)
-        counts, row, column, place = left_aligned(reached)
-        if int(counts.min()) >= k:
-            few = sample.new_full((len(vectors), int(counts.max())), -1)
+        least, most = torch.stack(reached.sum(1).aminmax()).tolist()
+        if k <= least and most <= vectors.shape[1] // 4:
+            _, row, column, place = left_aligned(reached)
+            few = sample.new_full((len(vectors), most), -1)
             columns = torch.zeros_like(few, dtype=torch.int64)
             few[row, place], columns[row, place] = _magnitudes(vectors[row, column]), column
             return columns.gather(1, _largest(few, k))

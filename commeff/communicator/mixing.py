@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from torch import Tensor
 
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import DenseMessage, Message
-from commeff.compressors.scratch import bands
 from commeff.topologies import MixingMatrix
 
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
@@ -41,7 +39,7 @@ class RowUpdate:
 @dataclass(frozen=True)
 class InPlace:
     """x <- W x in the memory of x, row after row, with as few kept copies as the order allows (a ring needs 3, whatever
-    n). A GPU, to which a launch for every term is dear, takes a sparse product of many columns instead.
+    n).
 
     >>> swap = InPlace.of([[(0, 0.5), (1, 0.5)], [(0, 1.0)]])
     >>> swap.run(torch.tensor([[0.0, 4.0], [2.0, 0.0]])).tolist()
@@ -50,7 +48,6 @@ class InPlace:
 
     rows: tuple[RowUpdate, ...]
     slots: int
-    matrix: Sequence[Row]
 
     @staticmethod
     def of(rows: Sequence[Row]) -> InPlace:
@@ -72,12 +69,10 @@ class InPlace:
                 terms.append((j < i, slot_of[j] if j < i else j, weight / factor if positive else weight))
             program.append(RowUpdate(slot_of.get(i), positive, factor, tuple(terms)))
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
-        return InPlace(tuple(program), slots, rows)
+        return InPlace(tuple(program), slots)
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        if x.is_cuda:
-            return self.multiply(x, more)
         width = max(1, min(WIDTH, x.shape[1]) if x.device.type == "cpu" else x.shape[1])
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
@@ -95,31 +90,6 @@ class InPlace:
                 if row.positive and abs(row.factor - 1) > 1e-15:
                     target.mul_(row.factor)
         return x
-
-    def multiply(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
-        """The same by sparse products."""
-        weights = self._weights(len(x) + len(more), x.device, x.dtype)
-        for columns in bands(len(x), x.shape[1], x.device):
-            rows = x[:, columns]
-            rows.copy_(weights @ (torch.cat([rows, *(row[None, columns] for row in more)]) if more else rows))
-        return x
-
-    def _weights(self, n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """W of n columns, compressed by rows."""
-        if (device, dtype) not in self._kept:
-            terms = [term for row in self.matrix for term in row]
-            ends = torch.tensor([0, *map(len, self.matrix)], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-            places = torch.tensor([j for j, _ in terms], dtype=torch.int32)
-            values = torch.tensor([weight for _, weight in terms], dtype=dtype)
-            with warnings.catch_warnings():  # torch calls such matrices a beta
-                warnings.simplefilter("ignore")
-                matrix = torch.sparse_csr_tensor(ends, places, values, (len(self.matrix), n))
-                self._kept[device, dtype] = matrix.to(device)
-        return self._kept[device, dtype]
-
-    @cached_property
-    def _kept(self) -> dict[tuple[torch.device, torch.dtype], Tensor]:
-        return {}
 
 
 def _scale(target: Tensor, factor: float) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
+from commeff.core.addresses import Address, Swap
 from commeff.core.state import walk
 from commeff.core.strategy import Stages, Traits, Transform, agrees, stages_of
 
@@ -41,6 +42,10 @@ class OnHost(Transform):
         out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
         self._move(HOST)
         return out
+
+    def exchange(self, at: Address, swap: Swap) -> None:
+        super().exchange(at, swap)
+        self._move(HOST)  # what was loaded lies where the vectors do
 
     def agrees(self, step: int | None) -> bool:
         return agrees(self.inner, step)

@@ -60,6 +60,13 @@ def test_both_paths_are_the_definition(name, k):
     )
 
 
+def test_no_rows_have_no_choice_and_a_row_of_zeros_is_not_sorted_by_a_sample():
+    assert largest_magnitudes(torch.zeros(0, LONG + 1), 3).shape == (0, 3)
+    sparse = torch.zeros(2, 4 * LONG)
+    sparse[0, ::1000], sparse[1] = 1.0, torch.randn(4 * LONG)
+    assert torch.equal(largest_by_threshold(sparse, 40), by_sorting(sparse, 40))
+
+
 def test_words_order_like_magnitudes():
     numbers = torch.tensor([0.0, 1e-45, 1.0, 1.5, 3e38, HUGE, float("nan")])
     assert (words(numbers).diff() > 0).all()

@@ -27,7 +27,7 @@ Arrived = dict[int, Tensor]  # peer -> what has come from it
 
 SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # variables of torchrun, srun and mpirun
 SMALL = 2**16  # bytes: less is sent together with others
-_ABANDONED: list[Any] = []  # works of transports that are gone: without them gloo loses what comes next
+_ABANDONED: list[Any] = []  # works of transports that are gone
 
 
 def started_alone() -> bool:
@@ -74,7 +74,8 @@ class Transport:
         self._shared_sums: list[SharedSum] = []
         self._unreleased: list[Letters] = []
         self._works: list[Any] = []
-        weakref.finalize(self, _ABANDONED.append, self._works)
+        if not alone and not self._nccl:
+            weakref.finalize(self, _abandon, self._works)
         self.sent: Counter[str] = Counter()
         self.waited = 0.0
 
@@ -281,7 +282,6 @@ class Transport:
         sends = [(e, peer, buffer) for e in exchanges for peer, buffer in e.sends()]
         for exchange in exchanges:
             exchange.share()
-        self._works[:] = [work for work in self._works if not work.is_completed()]
         if self._nccl and (receives or sends):
             group = [dist.P2POp(dist.irecv, buffer, group=self.group, group_peer=p) for _, p, buffer in receives]
             group += [dist.P2POp(dist.isend, buffer, group=self.group, group_peer=p) for _, p, buffer in sends]
@@ -293,6 +293,12 @@ class Transport:
                 exchange.works.append(dist.irecv(buffer, group=self.group, group_src=peer))
             for exchange, peer, buffer in sends:
                 exchange.works.append(dist.isend(buffer, group=self.group, group_dst=peer))
-        self._works += [work for exchange in exchanges for work in exchange.works]
+            self._works[:] = [work for work in self._works if not work.is_completed()]
+            self._works += [work for exchange in exchanges for work in exchange.works]
         for operation in operations:
             operation.post(self.group)
+
+
+def _abandon(works: list[Any]) -> None:
+    """Keep what is still under way: gloo loses messages that come after one whose work is gone."""
+    _ABANDONED.extend(work for work in works if not work.is_completed())

@@ -102,6 +102,19 @@ def test_groups_have_their_own_options():
         Local(factory).start(X, Layout.flat(LAYOUT.d))
 
 
+def test_state_stays_where_it_is_given_and_is_loaded_where_the_rows_are():
+    factory = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    local, there = Local(factory), Local(factory)
+    local.start(X, LAYOUT)
+    local(X.clone(), slope(X, 0))
+    saved = saving.save(local, LAYOUT)
+    local.state = {name: value.to("meta") if value.ndim > 1 else value for name, value in local.state.items()}
+    assert {value.device.type for value in local.state.values() if value.ndim > 1} == {"meta"}
+    there.start(X.to("meta"), LAYOUT)
+    saving.load(there, LAYOUT, saved)
+    assert {value.device.type for value in there.state.values() if value.ndim > 1} == {"meta"}
+
+
 @pytest.mark.parametrize("idle", [False, True])
 def test_state_goes_on_bit_by_bit_schedule_included(idle):
     schedule = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 4], gamma=0.1)

@@ -30,17 +30,20 @@ LONG = (
     "grid:\n  - {method: psgd, steps: 5}\n  - {method: compressed_sgd, compressor: pausing, steps: 600}\n"
 )
 PAUSING = """
-import os, signal
+import os, signal, time
 from commeff.compressors import Dense
 
-calls = 0
+calls, asked = 0, []
 
 class Pausing(Dense):
     def compress(self, vectors, random):
         global calls
         calls += 1
-        if calls == 400 and os.environ["SLURM_RESTART_COUNT"] == "0":
-            signal.pause()  # until this task is preempted
+        if calls == 100:
+            stop = signal.getsignal(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, lambda *what: asked.append(what) or stop(*what))
+        while calls == 400 and os.environ["SLURM_RESTART_COUNT"] == "0" and not asked:
+            time.sleep(0.01)  # until this task is preempted
         return super().compress(vectors, random)
 """
 
