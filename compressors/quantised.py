@@ -33,12 +33,10 @@ class LevelsMessage(Tiled):
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
         scale, data = (part[rows] for part in self.parts)
-        bits = code_bits(2 * self.levels + 1)
+        bits, unit = code_bits(2 * self.levels + 1), scale / self.levels
         if bits > 8:
-            return (unpack_from(data, bits, columns, self.d) - self.levels) * (scale / self.levels)
-        return multiples(bytes_of(data, bits, columns), scale / self.levels, self.levels)[
-            :, : columns.stop - columns.start
-        ]
+            return (unpack_from(data, bits, columns, self.d) - self.levels) * unit
+        return multiples(bytes_of(data, bits, columns), unit, self.levels)[:, : columns.stop - columns.start]
 
 
 @compiled
