@@ -32,7 +32,7 @@ SLOW = {  # of smoke
     "language_gossip",
 }
 NEEDS_NONE = {"synthetic", "drawn"}  # of what task.data may be
-FOLDERS = {"language": "tinyshakespeare"}  # of tasks that cannot do without
+FOLDERS = {"language": "tinyshakespeare", "fashion_mnist": "FashionMNIST"}  # of tasks that cannot do without
 OWN = {
     "paper": "nobody",
     "base": {"task": "quadratic", "workers": 4, "steps": 40, "optimizer.lr": 0.1, "checkpoint_every": 5},
