@@ -44,16 +44,17 @@ class _Compiler:
 
     def call(self, function: Callable[..., T], args: tuple[object, ...]) -> T:
         """function(*args), compiled if it may be."""
+        key = (function, *((a.shape, a.stride(), a.dtype, a.device) if isinstance(a, Tensor) else a for a in args))
         try:
-            return self._compiled(function, args)(*args)
+            return self._compiled(key, function, args)(*args)
         except Exception as error:
+            self.made.pop(key, None)
             result = function(*args)  # an error of the function itself is raised here, and the compiler stays on
             self.on = False
             LOG.warning("messages are not compiled: %s: %s", type(error).__name__, str(error).strip().split("\n")[0])
             return result
 
-    def _compiled(self, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
-        key = (function, *((a.shape, a.stride(), a.dtype, a.device) if isinstance(a, Tensor) else a for a in args))
+    def _compiled(self, key: Hashable, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
         if key not in self.made and len(self.made) < SHAPES:
             from torch._dynamo import config
             from torch._inductor import config as inductor

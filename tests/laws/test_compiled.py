@@ -86,6 +86,7 @@ def test_an_error_of_the_function_itself_is_raised_and_the_compiler_stays_on(com
     with pytest.raises(ValueError, match="x must be short"):
         compiler.call(wrong, (torch.ones(8),))
     assert compiler.on
+    assert not compiler.made, "it takes no place among the shapes"
 
 
 def test_what_comes_after_the_last_shape_is_plain_and_a_line_says_so(compiler, caplog, monkeypatch):
@@ -121,21 +122,20 @@ def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
     assert run_id(config | {"steps": 1}) not in names, "models that are compiled round in another way"
 
 
-def every_message():
-    """Compile all: aligned and ragged rows, from an even and an odd coordinate, with NaN, of several dtypes."""
-    compiled.SHORTEST = 1
+# Aligned and ragged rows, from an even and an odd coordinate, of several dtypes.
+ROWS = ((CASES, 4000, torch.float32, 0), (FIRST, 4003, torch.float32, 5), (FIRST, 4000, torch.bfloat16, 0))
+
+
+def every_message(rows):
+    """Compile all of some rows, with NaN."""
+    compiled.SHORTEST, compiled.SHAPES = 1, 1 << 10
     compiled.compile_messages(True)
     compiler = compiled._COMPILER
     strict = "ATEN_CPU_CAPABILITY" not in os.environ  # torch 2.13 writes kernels that do not compile without vectors
-    for compressors, d, dtype, offset in (
-        (CASES, 4000, torch.float32, 0),
-        (FIRST, 4003, torch.float32, 5),
-        (FIRST, 4000, torch.bfloat16, 0),
-    ):
-        compiler.made.clear()
-        for compressor in compressors:
-            assert_alike(compressor.bind(Layout.flat(d)), vectors_of(d, dtype), compiler, offset, strict)
-        assert (15 if strict else 0) < len(compiler.made) < compiled.SHAPES
+    compressors, d, dtype, offset = ROWS[rows]
+    for compressor in compressors:
+        assert_alike(compressor.bind(Layout.flat(d)), vectors_of(d, dtype), compiler, offset, strict)
+    assert (15 if strict else 0) < len(compiler.made) < compiled.SHAPES
 
 
 @pytest.mark.gpu
@@ -150,9 +150,9 @@ def test_compiled_messages_of_a_gpu_are_its_plain_ones(compressor, compiler):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rows", range(len(ROWS)))
 @pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "2"}, {"ATEN_CPU_CAPABILITY": "default"}], ids=str)
-def test_compiled_messages_are_the_plain_ones(environment):
-    code = (
-        f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_compiled as t; t.every_message()"
-    )
+def test_compiled_messages_are_the_plain_ones(environment, rows):
+    place = os.path.dirname(__file__)
+    code = f"import sys; sys.path.insert(0, {place!r}); import test_compiled as t; t.every_message({rows})"
     owned.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
