@@ -170,9 +170,12 @@ def measured(what: str) -> Callable[..., None]:
 
             keep_freed_memory()
             bench = import_module(f"commeff.experiments.studies.bench.{what}")
-            figures = bench.run()
-            if csv is not None:
-                write(figures, csv, f"commeff bench {what}", getattr(bench, "hardware", cpu_name)())
+            figures = []
+            try:
+                figures.extend(bench.run())
+            finally:  # an interrupted bench has measured something
+                if csv is not None and figures:
+                    write(figures, csv, f"commeff bench {what}", getattr(bench, "hardware", cpu_name)())
         if as_json:
             typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -140,13 +140,11 @@ def run(
     d: int = 10**7,
     length: int = LENGTH,
     rounds: int = 7,
-) -> list[MeasuredRatio]:
+) -> Iterator[MeasuredRatio]:
     """All of them, on a GPU; in small also on the CPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("bench gpu needs a GPU, and torch sees none here")
-    return [
-        *gpt(device, build, sequences, context, rounds),
-        *stacked(device, images, rounds),
-        *mix.run(d, rounds, device),
-        *codecs.run(length, rounds, device),
-    ]
+    yield from gpt(device, build, sequences, context, rounds)
+    yield from stacked(device, images, rounds)
+    yield from mix.run(d, rounds, device)
+    yield from codecs.run(length, rounds, device)

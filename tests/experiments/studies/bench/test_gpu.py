@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow  # of a study, which nobody installs
 def test_every_figure_is_measured(monkeypatch):
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     build = partial(GPT, layers=1, heads=2, width=16)
-    figures = gpu.run("cpu", build, sequences=2, context=8, images=2, d=1000, length=2**16, rounds=1)
+    figures = [*gpu.run("cpu", build, sequences=2, context=8, images=2, d=1000, length=2**16, rounds=1)]
     assert all(figure.value > 0 for figure in figures)
     assert {"model FLOP utilisation, bf16 compiled", "naive / engine=vmap", "share of copy speed"} <= {
         figure.what for figure in figures
@@ -35,4 +35,4 @@ def test_utilisation_is_that_of_one_step(monkeypatch):
 def test_without_a_gpu_there_is_one_line(monkeypatch):
     monkeypatch.setattr(gpu.torch.cuda, "is_available", lambda: False)
     with pytest.raises(ValueError, match="needs a GPU"):
-        gpu.run()
+        next(gpu.run())

@@ -92,11 +92,13 @@ def test_bench_writes_its_figures_and_ends_with_3_when_one_is_outside(monkeypatc
     assert len((tmp_path / "figures.csv").read_text().splitlines()) == 3
 
 
-def test_a_process_that_dies_is_one_line_on_stderr(monkeypatch):
+def test_a_process_that_dies_is_one_line_on_stderr_and_what_was_measured_is_kept(monkeypatch, tmp_path: Path):
     def run():
+        yield MeasuredRatio("it", "good", 1.0)
         raise RuntimeError("process 1 died with exit code -9")
 
     monkeypatch.setattr(processes, "run", run)
-    result = CliRunner().invoke(app, ["bench", "processes"])
+    result = CliRunner().invoke(app, ["bench", "processes", "--csv", str(tmp_path / "figures.csv")])
     assert result.exit_code == 1
     assert result.stderr == "commeff: process 1 died with exit code -9\n"
+    assert len((tmp_path / "figures.csv").read_text().splitlines()) == 2
