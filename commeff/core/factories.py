@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,6 +103,17 @@ def sample_of(factory: OptimizerFactory) -> Optimizer:
         factory = factory.optimizer
     with _without_compiler():
         return factory([torch.nn.Parameter(torch.zeros(1, 1))])
+
+
+def unfused(factory: OptimizerFactory) -> OptimizerFactory:
+    """The same without fused kernels, which there are none of on the device "meta".
+
+    >>> unfused(partial(torch.optim.Adam, fused=True))([torch.zeros(1, device="meta")]).defaults["fused"] is None
+    True
+    """
+    if isinstance(factory, (Scheduled, Grouped)):
+        return replace(factory, optimizer=unfused(factory.optimizer))
+    return partial(factory, fused=None) if isinstance(factory, partial) and factory.keywords.get("fused") else factory
 
 
 def equal_rates(options: Mapping[int, Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from commeff.compressors import Layout
 from commeff.compressors.layout import Field
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
-from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of
+from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of, unfused
 from commeff.core.state import Timetable, Traits
 from commeff.optimizers.curvature import Curvature
 from commeff.optimizers.rule import Rule
@@ -156,6 +156,7 @@ class Local(LocalStep):
         self._workers = x.shape[0]
         self._runs = _column_runs(layout) if self._elementwise else list(layout.fields)
         self._groups = sorted({run.group for run in self._runs})
+        self._factory = unfused(self._optimizer) if x.is_meta else self._optimizer
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr
         # Fused kernels walk over memory as if it had no gaps, which the columns of one group among others have.
@@ -165,14 +166,14 @@ class Local(LocalStep):
     def _start_clock(self) -> tuple[Optimizer, LRScheduler | None]:
         """An optimizer of no coordinates whose options the schedule moves and all others follow, whoever is idle."""
         empty = [torch.zeros((0,) * max(1, len(run.shape))) for run in self._runs]
-        clock = self._optimizer(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
-        return clock, self._optimizer.schedule(clock) if isinstance(self._optimizer, Scheduled) else None
+        clock = self._factory(self._grouped([torch.nn.Parameter(tensor) for tensor in empty]))
+        return clock, self._factory.schedule(clock) if isinstance(self._factory, Scheduled) else None
 
     def _build(self, hosts: Sequence[Tensor]) -> None:
         """One optimizer for each host: the (w, d) matrix of all rows, or one row."""
         self._stacked = hosts[0].ndim == 2
         self._parameters = [[torch.nn.Parameter(self._view(host, run)) for run in self._runs] for host in hosts]
-        self._optimizers = [self._optimizer(self._grouped(parameters)) for parameters in self._parameters]
+        self._optimizers = [self._factory(self._grouped(parameters)) for parameters in self._parameters]
         self._follow(_options(self._clock))
         # Multi-tensor and fused code writes into the gradients that it is given.
         groups = self._optimizers[0].param_groups

@@ -115,6 +115,14 @@ def test_state_stays_where_it_is_given_and_is_loaded_where_the_rows_are():
     assert {value.device.type for value in there.state.values() if value.ndim > 1} == {"meta"}
 
 
+def test_fused_kernels_are_left_out_without_numbers_only():
+    local, there = Local(partial(torch.optim.AdamW, lr=0.1, fused=True)), X.to("meta")
+    local.start(there, LAYOUT)
+    assert local(there, there.clone()).is_meta
+    local.start(X, LAYOUT)
+    assert all(optimizer.defaults["fused"] for optimizer in local._optimizers)
+
+
 @pytest.mark.parametrize("idle", [False, True])
 def test_state_goes_on_bit_by_bit_schedule_included(idle):
     schedule = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 4], gamma=0.1)
