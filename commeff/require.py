@@ -139,15 +139,15 @@ def choose(options: Mapping[Any, T], /, **values: str) -> T:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """'; did you mean ...?' or nothing. Inside a part that exists only its keys count, then any key that ends alike.
+    """'; did you mean ...?' or nothing. Inside a part that exists only its keys count, then any key of the same end.
 
     >>> keys = ["optimizer", "optimizer.lr", "task", "task.dtype", "steps"]
     >>> [did_you_mean(name, keys) for name in ("optimiser.lr", "lr", "step", "task.model")]
     ['; did you mean optimizer.lr?', '; did you mean optimizer.lr?', '; did you mean steps?', '']
     >>> [did_you_mean(name, keys) for name in ("learning_rate", "STEPS", "optimizer.LR")]
     ['; did you mean optimizer.lr?', '; did you mean steps?', '; did you mean optimizer.lr?']
-    >>> keys = ["method.exchange.delay", "task.model", "zero"]
-    >>> [did_you_mean(name, keys) for name in ("method.exchange", "method.delay", "method.period")]
+    >>> keys = ["method.exchange.delay", "task.seed", "zero"]
+    >>> [did_you_mean(name, keys) for name in ("method.exchange", "method.delay", "method.fused")]
     ['; did you mean method.exchange.delay?', '; did you mean method.exchange.delay?', '']
     """
     known = [*names]
@@ -157,7 +157,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     near = [family[n] for n in nearest(end, family)] + [n for n in known if n.startswith(f"{name}.")]
     if part and part not in known:
         near += difflib.get_close_matches(name, known, n=1)
-    near += [ends[n] for n in nearest(end, ends)]
+    near += [ends[n] for n in ([end] * (end in ends) if part else nearest(end, ends))]
     return f"; did you mean {near[0]}?" if near else ""
 
 
