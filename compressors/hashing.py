@@ -132,7 +132,7 @@ def choose(keys: Tensor, d: int, k: int) -> Tensor:
 
 @compiled
 def permuted(points: Tensor, subkeys: Tensor, bits: int) -> Tensor:
-    """`_feistel` of points whose number the settings tell."""
+    """`_feistel`, which may be compiled: of as many points as the settings say, where cycle walking has any number."""
     return _feistel(points, subkeys, bits)
 
 

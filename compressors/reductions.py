@@ -48,17 +48,17 @@ def row_halves(vectors: Tensor, layout: Layout | None = None) -> Tensor:
 
 def _halves(vectors: Tensor) -> Tensor:
     negative = _reduced(vectors, lambda runs: (words(runs) < 0).sum(2), Tensor.sum, torch.add)
-    plus = _magnitudes(vectors, lambda runs: runs.clamp(min=0))
-    return torch.cat([plus, _magnitudes(vectors, lambda runs: runs.clamp(max=0).neg_()), negative], dim=1)
+    plus, minus = (_magnitudes(vectors, half) for half in (lambda runs: runs.clamp(min=0), lambda r: r.clamp(max=0)))
+    return torch.cat([plus, minus, negative], dim=1)
 
 
-def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = Tensor.abs) -> Tensor:
+def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = lambda runs: runs) -> Tensor:
     if vectors.is_cuda:  # it adds float64 as fast, in one pass, and is not waited for
-        return _reduced(vectors, lambda r: _norm(r if of is Tensor.abs else of(r), 1), Tensor.sum, torch.add)
-    narrow = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
+        return _reduced(vectors, lambda runs: _norm(of(runs), 1), Tensor.sum, torch.add)
+    narrow = _reduced(vectors, lambda runs: of(runs).abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
     if vectors.dtype == torch.float64 or vectors.is_meta or bool(narrow.isfinite().all()):
         return narrow
-    broad = _reduced(vectors, lambda runs: of(runs).sum(2, dtype=torch.float64), Tensor.sum, torch.add)
+    broad = _reduced(vectors, lambda runs: of(runs).abs().sum(2, dtype=torch.float64), Tensor.sum, torch.add)
     return torch.where(narrow.isfinite(), narrow, broad)
 
 

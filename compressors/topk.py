@@ -136,14 +136,15 @@ def largest_by_threshold(vectors: Tensor, k: int) -> Tensor:
     Of long rows only those entries are sorted that reach the bound of a sample, if every row has k of them, and none
     many more, as a row of zeros has.
     """
+    d = vectors.shape[1]
     if k == 0:
         return vectors.new_empty(len(vectors), 0, dtype=torch.int64)
-    if len(vectors) and vectors.shape[1] >= LONG:
-        stride, rank = _sampling(vectors.shape[1], k)
+    if len(vectors) and d >= max(LONG, 4 * k):
+        stride, rank = _sampling(d, k)
         sample = _magnitudes(vectors[:, ::stride])
-        reached = reaching(vectors, _kth(sample, rank) if rank < sample.shape[1] else sample[:, :1] * 0)
+        reached = reaching(vectors, _kth(sample, rank))
         least, most = torch.stack(reached.sum(1).aminmax()).tolist()
-        if k <= least and most <= vectors.shape[1] // 4:
+        if k <= least and most <= d // 4:
             _, row, column, place = left_aligned(reached)
             few = sample.new_full((len(vectors), most), -1)
             columns = torch.zeros_like(few, dtype=torch.int64)

@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
     "topologies": 2265,
-    "compressors": 5884,
+    "compressors": 5885,
     "commeff/adapters": 1475,
     "commeff/cluster": 2230,
     "commeff/communicator": 2252,
@@ -29,7 +29,7 @@ LINES = {  # of Python, with docstrings
     "experiments/data": 546,
     "experiments/exercises": 1126,
     "experiments/grid": 2824,
-    "experiments/measure": 1088,
+    "experiments/measure": 1092,
     "experiments/planning": 3639,
     "experiments/python": 743,
     "experiments/report": 7039,

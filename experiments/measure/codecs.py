@@ -37,12 +37,11 @@ from commeff.compressors import (
     WorkerRandom,
     contractive,
 )
-from commeff.experiments.measure.timing import clock_of, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import calls_of, clock_of, one_thread, ratio, time_interleaved
 from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
 ROUNDS = 3
-CALLS = 5  # of a compressor on a GPU that are timed together, as a run begins them
 TENSORS = 16  # that PerTensor finds in the vector
 CODECS: dict[str, Compressor] = {
     "16 bit": Dense("bfloat16"),
@@ -98,7 +97,7 @@ def measure(
     On the CPU seconds are CPU seconds of one thread. Shares are taken within rounds: what else the machine does hardly
     counts.
     """
-    size, calls = 4 * length, 1 if device == "cpu" else CALLS
+    size, calls = 4 * length, calls_of(device)
     vector = torch.randn(1, length, generator=torch.Generator().manual_seed(0)).to(device)
     copy, random = torch.zeros_like(vector), WorkerRandom(0, [0], device=device)
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]

@@ -56,6 +56,11 @@ def clock_of(device: torch.device | str) -> Callable[[], float]:
     return clock
 
 
+def calls_of(device: torch.device | str) -> int:
+    """How many calls are timed together: on a GPU several, as a run begins them without waiting."""
+    return 1 if torch.device(device).type == "cpu" else 5
+
+
 def ratio(seconds: Mapping[str, list[float]], over: str, under: str) -> float:
     """The median over rounds of time(over) / time(under)."""
     return median(a / b for a, b in zip(seconds[over], seconds[under], strict=True))

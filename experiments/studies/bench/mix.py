@@ -6,8 +6,7 @@ import torch
 
 from commeff import Communicator, topologies
 from commeff.compressors import Dense
-from commeff.experiments.measure.codecs import CALLS
-from commeff.experiments.measure.timing import clock_of, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import calls_of, clock_of, one_thread, ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 
 LIMITS = {"one_peer_exponential": 0.8, "ring": 0.45}
@@ -21,8 +20,8 @@ def share(topology: topologies.Topology, d: int, rounds: int, device: str) -> fl
     def mix() -> None:
         communicator.mix(Dense().compress(x, communicator.random("mix")), topology.at(0), out=x)
 
-    calls = 1 if device == "cpu" else CALLS
-    seconds = time_interleaved({"copy": lambda: copy.copy_(x), "mix": mix}, rounds, calls, clock_of(device))
+    contestants = {"copy": lambda: copy.copy_(x), "mix": mix}
+    seconds = time_interleaved(contestants, rounds, calls_of(device), clock_of(device))
     return ratio(seconds, "copy", "mix")
 
 
