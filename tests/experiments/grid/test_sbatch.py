@@ -82,9 +82,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield books
 
 
-def preempt(books: Path, store: Path, number: int) -> None:
-    """SIGTERM for the script of a task, once there is a checkpoint: so SLURM warns it."""
-    owned.until(lambda: list(store.glob("*/checkpoints/latest.pt")), "a checkpoint")
+def preempt(books: Path, store: Path, number: int, method: str) -> None:
+    """SIGTERM for the script of a task, once its run has a checkpoint: so SLURM warns it."""
+    owned.until(lambda: list(store.glob(f"{method}-*/checkpoints/latest.pt")), "a checkpoint")
     os.kill(int((books / f"1_{number}.pid").read_text()), signal.SIGTERM)
 
 
@@ -106,7 +106,7 @@ def test_an_array_runs_to_the_end_though_a_task_is_preempted(slurm: Path, tmp_pa
     result = grid(*words, "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["jobs"]) == 2
-    preempt(slurm, store, 1)
+    preempt(slurm, store, 1, "compressed_sgd")
     owned.until((slurm / "2.done").exists, "the report")
     runs = {path.parent.name.split("-")[0]: RunFolder(path.parent) for path in store.glob("*/status.json")}
     assert {run.state for run in runs.values()} == {"done"}, [(p, p.read_text()) for p in slurm.glob("*.out")]
@@ -149,7 +149,7 @@ def test_srun_starts_the_processes_of_a_cell_that_one_node_cannot_hold(
     folder = emitted(tmp_path, text + "grid: [{method: psgd, nproc: 2}]\n", "processes_per_node: 1\n", "--no-report")
     owned.run([str(folder / "submit.sh")], check=True)
     if preempted:
-        preempt(slurm, tmp_path / "store", 0)
+        preempt(slurm, tmp_path / "store", 0, "psgd")
     owned.until((slurm / "2.done").exists, "the report")
     (run,) = [RunFolder(path.parent) for path in (tmp_path / "store").glob("*/status.json")]
     assert run.state == "done", (slurm / "1_0.out").read_text()
