@@ -235,6 +235,13 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         for p in plans
     ]
     table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
+    low, high = plans[0].prediction.step_range
+    ties = sum(p.step_seconds <= high for p in plans)
+    if ties > 1:
+        typer.echo(
+            f"\nthe planner does not tell the first {ties} apart: a step of the first one takes {low:.4g} to "
+            f"{high:.4g} s in 9 of 10\ntests; measure a few steps of each before you choose"
+        )
 
 
 def _show_assumptions(assumed: Sequence[Evidence]) -> None:

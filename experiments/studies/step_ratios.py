@@ -7,7 +7,7 @@ Reads the records beside the pages and trains nothing. `COMMEFF_DATA` says where
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,17 +22,17 @@ from commeff.experiments.reproduce.command import Arguments, reproduce
 from commeff.experiments.reproduce.results import CaseResult, Results
 
 COMMAND = "python -m commeff.experiments.studies.step_ratios"
-TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion")
-ALIKE = ("model", "task.partition", "task.alpha")  # what a method and its parallel SGD have in common
+TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion", "five_tasks")
+ALIKE = ("problem", "model", "task.partition", "task.alpha")  # what a method and its parallel SGD have in common
 FOLDER = Path("results/converged")
 PAGE = """# Steps to the same loss, in units of parallel SGD's
 
 Written by `{command}` at commit {commit} from the records beside the pages of this folder.
 
-All runs of a table see equally many samples. A run ends at some validation loss or accuracy, the quantity by which
-its table chooses rates. `steps` is T / t: parallel SGD's run on the same model and data has T steps, and was as good
-at step t. Values are means over five seeds. Between two evaluations parallel SGD's curve is taken to be straight. A
-method that ends better than parallel SGD has 1.
+All runs of a table that train the same model see equally many samples. A run ends at some validation loss or
+accuracy, the quantity by which its table chooses rates. `steps` is T / t: parallel SGD's run on the same model and data
+has T steps, and was as good at step t. Values are means over five seeds, of five_tasks over three. Between two
+evaluations parallel SGD's curve is taken to be straight. A method that ends better than parallel SGD has 1.
 
 At t the learning rate of parallel SGD has not fallen to its end yet. A run of parallel SGD that is planned for t steps
 would end better, so `steps` is a lower bound.
@@ -58,6 +58,11 @@ def curve(case: CaseResult, metric: str) -> pd.Series:
     return pd.concat([seen.column(metric) for seen in case.seen.values()]).groupby("step")[metric].mean()
 
 
+def subject(settings: Mapping[str, Any]) -> list[str]:
+    """What a method trains, where a table has several problems or models."""
+    return [str(settings[key]) for key in ("problem", "model") if key in settings][:1]
+
+
 def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
     """One for each method of a table."""
     assert results.table.tune is not None
@@ -74,7 +79,7 @@ def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
         own, other = (curve(of, metric) for of in (case, plain[tuple(settings.get(key) for key in ALIKE)]))
         yield {
             "table": table,
-            "variant": ", ".join([name, *str(settings.get("model", "")).split(), f"n = {settings['workers']}"]),
+            "variant": ", ".join([name, *subject(settings), f"n = {settings['workers']}"]),
             "metric": metric,
             "parallel SGD": other.iloc[-1],
             "own": own.iloc[-1],

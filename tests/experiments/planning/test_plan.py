@@ -36,6 +36,7 @@ from commeff.experiments.studies.planner.study import (
     panels,
 )
 from commeff.planner import Model, Policy, WorkerMethod, predict, search
+from commeff.planner.constants import HELD_OUT
 from commeff.planner.model_part import ModelPart
 from commeff.planner.search import METHODS
 from tests.commeff.planner.ways import way
@@ -107,6 +108,16 @@ def test_what_a_plan_says_of_its_policy_can_be_asked_again():
         again = found("model=llama2-7b", "gpus=16", *each["policy"].split())
         assert again["step_seconds"] == each["step_seconds"]
     assert [each["step_seconds"] for each in first] == sorted(each["step_seconds"] for each in first)
+
+
+def test_a_search_says_how_many_policies_may_be_as_fast_as_the_first():
+    words = ["model=gpt3-xl", "gpus=16", "--search"]
+    assert "apart" not in plan(*words, "--top", "1").stdout
+    told, plans = plan(*words, "--top", "2000").stdout, found(*words, "--top", "2000")
+    seconds = [each["step_seconds"] for each in plans]
+    ties = sum(each <= HELD_OUT[1] * seconds[0] for each in seconds)
+    assert 1 < ties < len(seconds)
+    assert f"does not tell the first {ties} apart" in told
 
 
 def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_true():
