@@ -257,6 +257,8 @@ def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             pytest.skip(f"no {folder} in {DATA}: set COMMEFF_DATA to the data folder")
     images = any(case.settings.get("task") == "cifar10" for case in table.cases)
     place = cifar10(tmp_path / "images") if images else DATA
+    for other in DATA.iterdir() if images and folders else ():
+        (Path(place) / other.name).symlink_to(other)
     words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={place}"]
     code, told = commeff(*words)
     assert code == 0, told
