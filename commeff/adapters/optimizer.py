@@ -18,14 +18,14 @@ from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
 from commeff.core import overlap, presence
 from commeff.core.addresses import Address
-from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of
+from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, unclipped_norm
 from commeff.core.saving import Fresh
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
 from commeff.sharding.pieces import fitted
 from commeff.sharding.precision import LossScale
 from commeff.sharding.precision import precision as named_precision
-from commeff.transforms import BUCKET_MB, Clipped, bucketed, clipped
+from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
 
@@ -245,8 +245,8 @@ class DistributedOptimizer(Optimizer):
     @property
     def gradient_norm(self) -> Tensor | None:
         """Of the last step taken, a number: the norm that `clip` bounded, before it did; None: nothing was clipped."""
-        transform = self.strategy.gradients
-        return transform.norm[0, 0] if isinstance(transform, Clipped) and transform.norm is not None else None
+        norm = unclipped_norm(self.strategy.gradients)
+        return None if norm is None else norm[0, 0]
 
     def scaled(self, loss: Tensor) -> Tensor:
         """The loss to go backward from: in fp16 many times as large, so that small gradients do not vanish."""

@@ -190,6 +190,19 @@ class EvaluatedElsewhere(Protocol):
 
 
 @runtime_checkable
+class Clips(Protocol):
+    """A transform that bounds the norm of what it gives.
+
+    Attributes
+    ----------
+    unclipped_norm : (w, 1) or (1, 1), or None
+        Of the last vectors, before; one where they are the same at all workers; None: there were none.
+    """
+
+    unclipped_norm: Tensor | None
+
+
+@runtime_checkable
 class AgreesByStep(Protocol):
     """A transform whose parts, or the clock, decide whether its result is equal at all workers."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from commeff.compressors import Compressor
-from commeff.core.components import Component, LocalStep
+from commeff.core.components import Clips, Component, LocalStep
 from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
@@ -40,6 +40,11 @@ def sends(part: Stateful) -> bool:
     """Whether what workers get of a part comes from others."""
     own = part.traits.sends and not part.traits.rowwise
     return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
+
+
+def unclipped_norm(part: Stateful) -> Tensor | None:
+    """The norm of the vectors that a part has bounded last, (w, 1) or (1, 1), before; None: it has bounded none."""
+    return part.unclipped_norm if isinstance(part, Clips) else None
 
 
 def own_pace(part: Stateful) -> OwnPace | None:

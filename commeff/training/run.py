@@ -14,7 +14,7 @@ from torch import Tensor, zeros_like
 from commeff.communicator import Communicator, barrier, observe
 from commeff.core import overlap, presence
 from commeff.core.events import EventClock, Instant
-from commeff.core.properties import hold_rates
+from commeff.core.properties import hold_rates, unclipped_norm
 from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
 from commeff.training.evaluation import Replicas, at_result, measure
@@ -89,6 +89,8 @@ class Run:
         cls, replicas: Replicas, strategy: Strategy, communicator: Communicator, everybody: Communicator | None = None
     ) -> Run:
         """A run at step 0, its strategy started."""
+        if replicas.parameters.is_cuda:
+            torch.cuda.reset_peak_memory_stats(replicas.parameters.device)
         identity = run_identity(strategy, communicator.n, communicator.seed, replicas.layout)
         method = describe(strategy)
         strategy.start(replicas.parameters, replicas.layout, communicator)
@@ -204,7 +206,7 @@ class Run:
         self.row |= {"events": self.now.number + 1, "simulated_seconds": self.now.seconds} if self.now else {}
         with self.replicas.uncounted(), at_result(self.replicas, self.strategy, self.communicator), self.agreeing():
             self.row |= measure(task, self.replicas, self.communicator)
-        self.row |= self._sent()
+        self.row |= self._sent() | self._gradient_norm() | peak_memory(self.losses.device)
         if self.everybody.transport.size > 1:
             self.row |= {"exposed_seconds": self.exposed}
         if recorder:
@@ -231,6 +233,13 @@ class Run:
         x[away] = before
         self.replicas.load(x)
 
+    def _gradient_norm(self) -> dict[str, float]:
+        """The norm that a clip bounded in the last step, before; nothing where a step may be without some workers."""
+        norm = unclipped_norm(self.strategy.gradients)
+        if norm is None or self.participation or self.event_clock or self.replicas.finite is not None:
+            return {}
+        return {"gradient_norm": float(observe(self.communicator, norm.expand(len(self.losses), 1)))}
+
     def _sent(self) -> dict[str, float]:
         """What a worker has sent: its pieces together, if it lies on several processes, and inside it by axis."""
         ledger = self.communicator.ledger
@@ -242,6 +251,14 @@ class Run:
         pieces = self.everybody.n // self.communicator.n
         totals = pieces * observe(self.everybody, torch.tensor([[*sent.values()]], dtype=torch.float64))
         return dict(zip(sent, map(round, totals.tolist()), strict=True)) | seconds
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """What torch had allocated at most on this process's GPU since the run was started.
+
+    Nothing on a CPU: the system counts what a process has had, with libraries and the runs before, not what a run has.
+    """
+    return {"peak_memory_bytes": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
 
 
 def _batch_of_each(task: Task, workers: Sequence[int], steps: Mapping[int, int], r: int) -> tuple[Tensor, ...]:

@@ -68,9 +68,12 @@ def train(
         The last row, and `state`: "done", "diverged" (a loss is no longer finite, or out of all proportion at the end;
         `reason` says so in words) or "stopped" (a checkpoint was written). `seconds` is the time of the steps alone,
         up to when they are over everywhere; on several processes `exposed_seconds` is the part of it in which rank 0
-        waited for others. Losses and accuracies are those of the average model with re-estimated BatchNorm statistics,
-        `test_*` on data that nothing was chosen by; `local_*` are means over the workers' own models with their own
-        statistics; `start_loss` and `parameter_norm` are what the end is held against.
+        waited for others, and on a GPU `peak_memory_bytes` is what it had allocated there at most. `gradient_norm` is
+        what a clip bounded in the last step, before: of the average, or a mean over workers that keep their gradients;
+        there is none with absent workers, an event clock or fp16. Losses and accuracies are those of the average model
+        with re-estimated BatchNorm statistics, `test_*` on data that nothing was chosen by; `local_*` are means over
+        the workers' own models with their own statistics; `start_loss` and `parameter_norm` are what the end is held
+        against.
     """
     if task.workers != communicator.n:
         raise ValueError(f"the task must have the run's {communicator.n} workers, got {task.workers}: make both equal")

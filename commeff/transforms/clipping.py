@@ -30,7 +30,7 @@ class Clipped(Transform):
 
     Attributes
     ----------
-    norm : (w, 1) or (1, 1), or None
+    unclipped_norm : (w, 1) or (1, 1), or None
         Of the last vectors, before they were clipped; one where they are the same at all workers.
 
     Examples
@@ -43,7 +43,7 @@ class Clipped(Transform):
     >>> clipped(gradients, communicator).round(decimals=4)
     tensor([[0.6000, 0.8000],
             [0.3000, 0.4000]])
-    >>> [round(norm, 6) for norm in clipped.norm.flatten().tolist()]
+    >>> [round(norm, 6) for norm in clipped.unclipped_norm.flatten().tolist()]
     [5.0, 0.5]
     """
 
@@ -52,17 +52,17 @@ class Clipped(Transform):
     def __init__(self, max_norm: float, inner: Transform) -> None:
         require.positive(clip=max_norm)
         self.max_norm, self.inner = max_norm, inner
-        self.norm: Tensor | None = None
+        self.unclipped_norm: Tensor | None = None
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        self._layout, self.norm = layout, None
+        self._layout, self.unclipped_norm = layout, None
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = yield from stages_of(self.inner, vectors, communicator.child("inner"))
         rows = out[:1] if out.stride(0) == 0 else out  # rows that are one memory are clipped once
-        self.norm = joint_norm(rows, self._layout)
-        factor = (self.max_norm / (self.norm + 1e-6)).clamp(max=1)
+        self.unclipped_norm = joint_norm(rows, self._layout)
+        factor = (self.max_norm / (self.unclipped_norm + 1e-6)).clamp(max=1)
         return (rows * factor.to(rows.dtype)).expand_as(out)
 
     def agrees(self, step: int | None) -> bool:

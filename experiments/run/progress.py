@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from commeff.experiments.run.store import RunFolder
 
 BETWEEN_LINES = 10.0  # seconds, where there is no terminal
 BETWEEN_REWRITES = 0.25  # seconds, in a notebook, and between two notes to another process
+WIDTH = 100  # letters there, which cover those of the line before
 STATUS_INTERVAL = 5.0  # seconds between two writes of progress into status.json
 
 Progress = Callable[[int, dict[str, Any]], None]  # steps done, and the last row of measurements
@@ -41,7 +43,7 @@ def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Ite
     if not shown:
         yield lambda step, row: None
         return
-    with _shown(int(config["steps"]), folder) as progress:
+    with _shown(config, folder) as progress:
         untold = [config]
 
         def show(step: int, row: dict[str, Any]) -> None:
@@ -65,13 +67,19 @@ def opening(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 @contextmanager
-def _shown(steps: int, folder: Path) -> Iterator[Progress]:
-    if "ipykernel" in sys.modules:
-        yield _rewritten(steps, folder.name)
+def _shown(config: Mapping[str, Any], folder: Path) -> Iterator[Progress]:
+    steps, words = int(config["steps"]), RowWords(config)
+
+    def show(step: int, row: dict[str, Any], head: str = "", width: int = 0, end: str = "\n") -> None:
+        with suppress(OSError):  # nobody reads any more; the run goes on
+            print(f"{head}step {step}/{steps} {words(row):<{width}}", end=end, file=sys.stderr, flush=True)
+
+    if "ipykernel" in sys.modules:  # one line that is written over and over
+        yield Throttled(partial(show, head=f"\r{folder.name}: ", width=WIDTH, end=""), always=steps)
         print(file=sys.stderr)
         return
     if not sys.stderr.isatty():
-        yield _plain(steps)
+        yield Throttled(show, BETWEEN_LINES)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -82,28 +90,50 @@ def _shown(steps: int, folder: Path) -> Iterator[Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[quality]}"),
+        TextColumn("{task.fields[words]}"),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(folder.name, total=steps, quality="")
-        yield lambda step, row: bar.update(task, completed=step, quality=quality(row))
+        task = bar.add_task(folder.name, total=steps, words="")
+        yield lambda step, row: bar.update(task, completed=step, words=words(row))
 
 
-def _plain(steps: int) -> Progress:
-    def show(step: int, row: dict[str, Any]) -> None:
-        with suppress(OSError):  # nobody reads any more; the run goes on
-            print(f"step {step}/{steps} {quality(row)}", file=sys.stderr, flush=True)
+class RowWords:
+    """A run's last row of measurements in a few words: how good the model is, and what training takes.
 
-    return Throttled(show, BETWEEN_LINES)
+    Rates and the share of exposed communication are means over `seconds` since the row that was shown before.
 
+    Parameters
+    ----------
+    config : of the run. Where the task has a `context`, a sample is so many tokens.
 
-def _rewritten(steps: int, name: str) -> Progress:
-    """One line that is written over and over, as notebooks show it."""
+    >>> words = RowWords({"task": {"context": 64}})
+    >>> words({"step": 5, "samples": 10, "seconds": 2.0, "train_loss": 0.25})
+    'train loss 0.25, 320 tokens/s'
+    >>> words({"step": 10, "samples": 20, "seconds": 2.5, "exposed_seconds": 0.125, "peak_memory_bytes": 2 * 10**9})
+    '1,280 tokens/s, 25% exposed, 2.00 GB'
+    """
 
-    def show(step: int, row: dict[str, Any]) -> None:
-        print(f"\r{name}: step {step}/{steps} {quality(row)}", end="", file=sys.stderr, flush=True)
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._context = config.get("task", {}).get("context")
+        self._before, self._row = dict[str, Any](), dict[str, Any]()
 
-    return Throttled(show, always=steps)
+    def __call__(self, row: dict[str, Any]) -> str:
+        if row.get("step") != self._row.get("step"):
+            self._before, self._row = self._row, row
+        return ", ".join(filter(None, (quality(row), *self._costs())))
+
+    def _costs(self) -> Iterator[str]:
+        names = ("seconds", "samples", "exposed_seconds")
+        seconds, samples, exposed = (self._row.get(name, 0) - self._before.get(name, 0) for name in names)
+        if "gradient_norm" in self._row:
+            yield f"gradient norm {self._row['gradient_norm']:.3g}"
+        if seconds > 0:
+            rate, unit = samples * (self._context or 1) / seconds, "tokens" if self._context else "samples"
+            yield f"{rate:,.{0 if rate >= 100 else 2}f} {unit}/s"
+            if "exposed_seconds" in self._row:
+                yield f"{exposed / seconds:.0%} exposed"
+        if "peak_memory_bytes" in self._row:
+            yield f"{self._row['peak_memory_bytes'] / 1e9:.2f} GB"
 
 
 def quality(row: dict[str, Any]) -> str:

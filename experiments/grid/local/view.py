@@ -17,7 +17,7 @@ from rich.text import Text
 
 from commeff.experiments.escape import visible
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.progress import quality
+from commeff.experiments.run.progress import RowWords, quality
 from commeff.experiments.run.reading import read_text
 from commeff.experiments.run.store import BAD, RunFolder
 
@@ -55,7 +55,7 @@ class Watch:
         self._total, self._store, self._plugins = len(cells), store, plugins
         self._states: Counter[str] = Counter()
         self._start, self._remaining = time.monotonic(), remaining
-        self._rows: dict[Cell, tuple[float, int, dict[str, Any]]] = {}
+        self._rows: dict[Cell, tuple[float, RowWords, int, dict[str, Any]]] = {}
         self._live: Live | None = None
         self._drawn, self._waiting, self._elsewhere = 0.0, len(cells), 0
 
@@ -70,12 +70,12 @@ class Watch:
 
     def started(self, cell: Cell) -> None:
         """Add a line to the live table."""
-        self._rows[cell] = (time.monotonic(), 0, {})
+        self._rows[cell] = (time.monotonic(), RowWords(cell.config), 0, {})
 
     def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
         """Update the line of a cell."""
         if cell in self._rows:
-            self._rows[cell] = (self._rows[cell][0], step, row)
+            self._rows[cell] = (*self._rows[cell][:2], step, row)
 
     def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """Print one line; for a failure also the end of its traceback, and the command that runs it again."""
@@ -111,11 +111,11 @@ class Watch:
 
     def _table(self) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))
-        for cell, (start, step, row) in self._rows.items():
+        for cell, (start, words, step, row) in self._rows.items():
             steps = cell.config["steps"]
             bar = ProgressBar(total=steps, completed=step, width=20)
             took = clock(time.monotonic() - start)
-            table.add_row(Text(cell.title), bar, f"{step}/{steps}", took, quality(row))
+            table.add_row(Text(cell.title), bar, f"{step}/{steps}", took, words(row))
         return Group(table, Text(self._head()))
 
     def _head(self) -> str:

@@ -54,6 +54,7 @@ QUANTITIES = {
             Quantity(f"{axis}_exposed_seconds", f"{axis} exposed", f"seconds that rank 0 waited, {axis}", "s")
             for axis in INNER
         ),
+        Quantity("peak_memory_bytes", "memory", "most memory allocated on rank 0's GPU, measured", "GB", 1e-9),
         Quantity("seconds", "time", "seconds of training, measured", "s"),
         Quantity("simulated_seconds", "simulated time", "seconds of the run's clock, simulated", "s"),
         Quantity("modelled_seconds", "modelled time", "seconds of training, modelled", "s"),

@@ -216,6 +216,8 @@ def test_a_run_on_a_mesh_is_the_run_on_one_process(outcomes, references, folder,
     for row, reference in zip(ours, rows, strict=True):
         for key in ("step", "minibatch_loss", "val_loss", "samples"):
             assert row[key] == pytest.approx(reference[key], abs=1e-11), key
+        assert ("gradient_norm" in row) == ("clipped" in method)
+        assert row.get("gradient_norm") == pytest.approx(reference.get("gradient_norm"), abs=1e-11)
         assert row["consensus_distance"] == pytest.approx(reference["consensus_distance"], abs=1e-11)
 
 

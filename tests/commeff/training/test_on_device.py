@@ -118,6 +118,8 @@ def test_a_gpu_trains_as_the_cpu_does_and_goes_on_from_its_checkpoints(tmp_path:
     here = trained(digits())
     trained(OnDevice(digits(), "cuda"), tmp_path, stop=5)
     there = trained(OnDevice(digits(), "cuda"), tmp_path)
+    held = 4 * 4 * sum(2 * parameter.numel() for parameter in digits().model().parameters())  # bytes, with gradients
+    assert held < there.pop("peak_memory_bytes") < 2**30
     assert there.keys() == here.keys()
     for name in ("train_loss", "val_loss", "consensus_distance"):
         assert there[name] == pytest.approx(here[name], rel=1e-2)
