@@ -232,7 +232,7 @@ def _whole(name: str, shape: Sequence[int]) -> tuple[int, ...]:
         sides = (-1,)
     if any(side < 0 for side in sides):
         what = f"the shape of {name!r}" if name else "the shape of a vector"
-        raise ValueError(f"{what} must be whole numbers of at least 0, got {tuple(shape)}: it counts coordinates")
+        raise ValueError(f"{what} must be whole numbers of at least 0, got {tuple(shape)}")
     return sides
 
 

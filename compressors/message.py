@@ -110,7 +110,7 @@ class Message(ABC):
 
 def agreed(messages: Sequence[Message]) -> list[Message]:
     """The messages as long as the longest of them."""
-    lengths = [max(each) for each in zip(*(message.lengths for message in messages), strict=True)]
+    lengths = [max(sizes) for sizes in zip(*(message.lengths for message in messages), strict=True)]
     return [message.stretched(lengths) for message in messages]
 
 
@@ -209,17 +209,17 @@ class Compound(Message, ABC):
     @property
     def inner(self) -> list[Message]:
         """The messages inside, with their rows."""
-        parts = iter(self.parts[self._own :])
+        parts = iter(self.parts[self._outer_count :])
         return [form.with_parts([next(parts) for _ in form.parts]) for form in self.forms]
 
     @property
-    def _own(self) -> int:
+    def _outer_count(self) -> int:
         """Number of parts that belong to no inner message."""
         return len(self.parts) - sum(len(form.parts) for form in self.forms)
 
     @property
     def summable(self) -> bool:
-        return self._own == 0 and all(form.summable for form in self.forms)
+        return self._outer_count == 0 and all(form.summable for form in self.forms)
 
     @property
     def count(self) -> int:
@@ -234,7 +234,7 @@ class Compound(Message, ABC):
             return self
         rest = iter(lengths)
         parts, forms = joined([message.stretched([next(rest) for _ in message.lengths]) for message in self.inner])
-        return replace(self, parts=(*self.parts[: self._own], *parts), forms=forms)
+        return replace(self, parts=(*self.parts[: self._outer_count], *parts), forms=forms)
 
 
 def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:

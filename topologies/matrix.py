@@ -255,9 +255,9 @@ def symmetric(n: int, first: ArrayLike, second: ArrayLike, weights: ArrayLike) -
     one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
     receivers, senders = np.append(one, other), np.append(other, one)
     values = np.tile(np.broadcast_to(np.asarray(weights, dtype=np.float64), one.shape), 2)
-    own_weights = 1 - np.bincount(receivers, values, minlength=n)
-    own = np.arange(n)
-    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(values, own_weights))
+    diagonal = 1 - np.bincount(receivers, values, minlength=n)
+    nodes = np.arange(n)
+    return _from_entries(n, np.append(receivers, nodes), np.append(senders, nodes), np.append(values, diagonal))
 
 
 def _from_entries(n: int, receivers: ArrayLike, senders: ArrayLike, weights: ArrayLike) -> MixingMatrix:

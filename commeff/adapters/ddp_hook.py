@@ -77,7 +77,7 @@ class HookState:
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, and this worker's memory of each bucket."""
-        buckets = {number: saving.save(each, self._layouts[number]) for number, each in self.encoders.items()}
+        buckets = {number: saving.save(encoder, self._layouts[number]) for number, encoder in self.encoders.items()}
         return {"step": self.communicator.step, "buckets": buckets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def unwrapped(
         def setup_optimizers(self, trainer: Any) -> None:
             """What the module gives, if it averages anything."""
             super().setup_optimizers(trainer)
-            if other := [type(each).__name__ for each in self.optimizers if not isinstance(each, DistributedOptimizer)]:
+            if other := [type(opt).__name__ for opt in self.optimizers if not isinstance(opt, DistributedOptimizer)]:
                 raise ValueError(
                     f"configure_optimizers must give DistributedOptimizers here, got {', '.join(other)}: nothing would "
                     "keep the workers together; give commeff.DistributedOptimizer(self, strategy)"

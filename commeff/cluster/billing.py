@@ -137,8 +137,8 @@ class Billing:
 
     def seconds(self, operation: Operation) -> float:
         """One operation: its rounds one after the other. Equal ones are priced once."""
-        matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
-        key = (*own, operation.rounds, operation.shards, id(matrix))
+        matrix, amounts = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
+        key = (*amounts, operation.rounds, operation.shards, id(matrix))
         if key not in self._prices:
             self._prices[key] = self._price(operation), matrix
         return self._prices[key][0]

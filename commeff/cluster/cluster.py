@@ -140,8 +140,8 @@ class Cluster:
         >>> Cluster.named("a100_selene").with_inter(bandwidth=1e9).inter
         Link(bandwidth=1000000000.0, latency=6e-06, burst=0.0, efficiency=1.0)
         """
-        given = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
-        changes = {name: value for name, value in given.items() if value is not None}
+        settings = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
+        changes = {name: value for name, value in settings.items() if value is not None}
         return replace(self, inter=replace(self.inter, **changes))
 
     @property

@@ -265,7 +265,7 @@ def point_to_point(groups: Groups, size: Bytes) -> Numbers:
 
 
 def levels(count: Numbers) -> Numbers:
-    """Of a binary tree: ceil(log2 n).
+    """The levels of a binary tree: ceil(log2 n).
 
     >>> levels(np.array([1, 2, 3, 8, 9])).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0]

@@ -68,7 +68,7 @@ class Speeds:
                 )
 
     def nanoseconds(self, worker: int, count: int) -> int:
-        """Of the step of a worker that has taken `count` before."""
+        """The length of the step of a worker that has taken `count` before."""
         return int(self._chunk(count // CHUNK)[count % CHUNK, worker])
 
     def matrix(self, steps: int) -> Times:
@@ -82,8 +82,8 @@ class Speeds:
                 drawn(1.0, self.spread, CHUNK, self.n, [self.seed, k]) if self.spread else np.ones((CHUNK, self.n))
             )
             times = factors * self.seconds
-            for worker, given in self.trace.items():
-                times[:, worker] *= np.resize(np.roll(given, -(k * CHUNK) % len(given)), CHUNK) / self.seconds
+            for worker, durations in self.trace.items():
+                times[:, worker] *= np.resize(np.roll(durations, -(k * CHUNK) % len(durations)), CHUNK) / self.seconds
             times[:, -1] *= self.straggler
             if self.staggered and k == 0:
                 times[0] += np.arange(self.n) * self.seconds / self.n

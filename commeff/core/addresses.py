@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from commeff.compressors.boxes import Shape, Span, Whereabouts
+from commeff.compressors.boxes import ColumnMap, Shape, Span
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Address:
         The same without the numbers of blocks, which their columns tell apart.
     server : bool
         Whether rows are the server's, not the workers'.
-    apart : str
+    piece : str
         Where columns are a vector of their own: the ranks that hold them.
 
     Examples
@@ -40,7 +40,7 @@ class Address:
     path: str = ""
     name: str = ""
     server: bool = False
-    apart: str = ""
+    piece: str = ""
 
     @classmethod
     def of(cls, d: int) -> Address:
@@ -68,7 +68,7 @@ class Address:
 
     def part(self, spans: Iterable[Span]) -> Address:
         """The same about some of the columns, counted from the first of these."""
-        return replace(self, spans=tuple(found for span in spans for found in self._within(*span)))
+        return replace(self, spans=tuple(inner for span in spans for inner in self._within(*span)))
 
     def _within(self, start: int, stop: int) -> Iterator[Span]:
         for first, last in self.spans:
@@ -102,22 +102,22 @@ class BoxNames:
 
     Parameters
     ----------
-    where : Whereabouts
+    where : ColumnMap
         Of the process's columns.
     workers, n : sequence of int, int
         Its workers, and how many there are in all; unless given, it has all that there are.
     """
 
-    def __init__(self, where: Whereabouts, workers: Sequence[int] = (), n: int = 0) -> None:
+    def __init__(self, where: ColumnMap, workers: Sequence[int] = (), n: int = 0) -> None:
         self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
         self.of_one_process = not n
 
     def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[NamedBox]:
-        """Of a memory: by tensors of the model if it is of columns, else as it is."""
+        """The boxes of a memory: by tensors of the model if it is of columns, else as it is."""
         n, first = self._axis(at, shape[0]) if of_workers else ((), ())
-        own = shape[of_workers:]
+        sizes = shape[of_workers:]
         if len(shape) > 1 and shape[-1] == at.width:
-            between = own[:-1]
+            between = sizes[:-1]
             for box in self._boxes(at.spans):
                 yield NamedBox(
                     f"{at.name}/{box.tensor}",
@@ -127,11 +127,11 @@ class BoxNames:
                     (..., slice(box.start, box.stop)),
                 )
         else:
-            yield NamedBox(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
+            yield NamedBox(f"{at.path}{at.piece}", (*n, *sizes), (*first, *(0 for _ in sizes)), shape)
 
     def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[NamedBox]:
-        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them, and with
-        each block that has some of it.
+        """The boxes of what an optimizer remembers of tensors, not by columns: saved with each of them, and with each
+        block that has some of it.
         """
         n, first = self._axis(at, shape[0])
         for tensor in self.tensors(at):

@@ -38,8 +38,8 @@ def is_rowwise(part: Stateful) -> bool:
 
 def sends(part: Stateful) -> bool:
     """Whether what workers get of a part comes from others."""
-    own = part.traits.sends and not part.traits.rowwise
-    return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
+    direct = part.traits.sends and not part.traits.rowwise
+    return direct or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
 
 
 def own_pace(part: Stateful) -> OwnPace | None:

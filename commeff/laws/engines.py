@@ -62,8 +62,8 @@ class Mail(Transport):
     def _everybody(self, kind: str, tensor: Tensor) -> list[Tensor]:
         for peer in self._peers:
             self._send(peer, kind, tensor)
-        own = tensor.clone()
-        return [own if peer == self.rank else self._receive(peer, kind) for peer in range(self.size)]
+        copy = tensor.clone()
+        return [copy if peer == self.rank else self._receive(peer, kind) for peer in range(self.size)]
 
     def _send(self, peer: int, kind: str, tensor: Tensor) -> None:
         self._boxes[self.rank, peer].put((kind, tensor.detach().clone()))
@@ -109,9 +109,9 @@ def is_the_same_on_every_engine(case: MethodCase) -> None:
     advice = "use what the communicator gives, never shape[0], communicator.workers or a mean over rows"
     for processes in (2, WORKERS):
 
-        def one(mine: Communicator) -> tuple[Tensor, Any]:
-            trajectory, _ = run(case.build(WORKERS), communicator=mine)
-            return trajectory, mine.ledger.rows
+        def one(communicator: Communicator) -> tuple[Tensor, Any]:
+            trajectory, _ = run(case.build(WORKERS), communicator=communicator)
+            return trajectory, communicator.ledger.rows
 
         hosts = f"{case.name}: on {processes} processes of {WORKERS // processes} workers each"
         try:

@@ -213,7 +213,7 @@ class Policies:
         arrays = dict(zip(self._arrays(), np.broadcast_arrays(*self._arrays().values()), strict=True))
         return replace(self, **{name: array[index] for name, array in arrays.items()})
 
-    def apart(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
+    def unique(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
         """Policies that differ in some fields, one of each kind, and of which kind each policy is."""
         rows, where = distinct(*(np.ravel(getattr(self, name)) for name in names))
         first = np.empty(len(rows), dtype=np.int64)
@@ -252,7 +252,7 @@ class Policies:
         return np.array([method.is_plain for method in self.methods])[self.method]
 
     @property
-    def alone(self) -> bool:
+    def no_exchange(self) -> bool:
         """Whether no policy has workers that talk to others."""
         return not (self.workers > 1).any()
 
@@ -286,5 +286,5 @@ def distinct(*columns: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
     keys, sizes = np.zeros(len(columns[0]), dtype=np.int64), [int(column.max(initial=0)) + 1 for column in columns]
     for column, size in zip(columns, sizes, strict=True):
         keys = keys * size + column.astype(np.int64)
-    found = np.unique(keys)
-    return np.stack(np.unravel_index(found, sizes), axis=1), np.searchsorted(found, keys)
+    unique_keys = np.unique(keys)
+    return np.stack(np.unravel_index(unique_keys, sizes), axis=1), np.searchsorted(unique_keys, keys)

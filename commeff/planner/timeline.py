@@ -121,14 +121,14 @@ def play(
 
 
 def _ready(
-    task: StageTask, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], alone: bool
+    task: StageTask, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], sequential: bool
 ) -> float | None:
-    """When what a task needs is there; None if not known yet. `alone`: one micro-batch in the pipeline at a time."""
+    """When what a task needs is there; None if not known yet. `sequential`: one micro-batch is in the pipeline."""
     i = task.micro_batch
     if task.what == "W":
         return ended.get(("B", i, piece))
     if task.what == "F" and piece == 0:
-        return ended.get(("B", i - 1, 0)) if alone and i else 0.0
+        return ended.get(("B", i - 1, 0)) if sequential and i else 0.0
     if task.what == "F":
         return ended.get(("F", i, piece - 1))
     return ended.get(("F", i, piece) if piece == pieces - 1 else ("B", i, piece + 1))

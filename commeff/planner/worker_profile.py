@@ -141,9 +141,9 @@ class WorkerProfile:
         """The method among two if as many workers send what two do, else among as many."""
         if self.workers == 2:
             return self
-        own, two = self._probed(0), self._two
-        alike = all(sent.matrix is None for sent in own.pattern.sent) and not two.refusal and two._probed(0) == own
-        return two if alike else self
+        sheet, pair = self._probed(0), self._two
+        alike = all(s.matrix is None for s in sheet.pattern.sent) and not pair.refusal and pair._probed(0) == sheet
+        return pair if alike else self
 
     @cached_property
     def _few(self) -> WorkerProfile:

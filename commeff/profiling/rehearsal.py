@@ -196,5 +196,5 @@ def _unruled(part: Stateful) -> bool:
     """
     kind = type(part)
     has_rule = kind.timetable is not Stateful.timetable
-    has_topology = any(isinstance(each, Topology) for each in vars(part).values())
+    has_topology = any(isinstance(value, Topology) for value in vars(part).values())
     return not (has_rule or has_topology or kind.__module__.startswith("commeff."))

@@ -195,14 +195,14 @@ class _Conjugate(torch.autograd.Function):
     """One function forward and another one backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.back = back
-        out = there(x)
+    def forward(ctx: Any, x: Tensor, f: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.adjoint = adjoint
+        out = f(x)
         return out.view_as(out) if out is x else out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.back(gradients[0]), None, None
+        return ctx.adjoint(gradients[0]), None, None
 
 
 def _same(x: Tensor) -> Tensor:

@@ -102,9 +102,9 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
         count = len(list(modules[layers.name].children()))
         stages = size * (SCHEDULES[schedule].chunks if schedule in SCHEDULES else 1)
         if count < stages:
-            each = f" x {stages // size} stages a rank" if stages > size else ""
+            suffix = f" x {stages // size} stages a rank" if stages > size else ""
             faults.append(
-                f"there must be as many layers as stages, pipeline = {size}{each}, got {count} in {layers.name}: "
+                f"there must be as many layers as stages, pipeline = {size}{suffix}, got {count} in {layers.name}: "
                 "take fewer ranks, another schedule or a deeper model"
             )
     if any(hasattr(parameter, "homes") for parameter in model.parameters()):
@@ -174,11 +174,11 @@ def _kinds(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
                 yield f"{kind} must name {words}, got {name}, {type(module).__name__}: change the plan"
         if isinstance(style, VocabularyParallel) and isinstance(module, nn.Embedding):
             options = ("padding_idx", "max_norm", "scale_grad_by_freq", "sparse")
-            given = [
+            settings = [
                 f"{o}={value}" for o in options if (value := getattr(module, o)) is not None and value is not False
             ]
-            if given:
-                yield f"an embedding that is split must be plain, got {name} with {', '.join(given)}: leave that out"
+            if settings:
+                yield f"an embedding that is split must be plain, got {name} with {', '.join(settings)}: leave that out"
 
 
 def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
@@ -197,8 +197,8 @@ def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
                 f"a ParallelInput module must lie in no other, got {name} in {inside}: the gradients of what both get "
                 "would be summed twice; name one of them"
             )
-        own = any(True for _ in model.get_submodule(name).parameters(recurse=False))
-        if isinstance(style, SequenceParallel) and own and inside is not None:
+        has_parameters = any(True for _ in model.get_submodule(name).parameters(recurse=False))
+        if isinstance(style, SequenceParallel) and has_parameters and inside is not None:
             yield (
                 f"a SequenceParallel module must lie outside of ParallelInput modules, got {name} in {inside}, where "
                 "each rank has a share of its gradient: give it HeadParallel() if it comes before the RowParallel "

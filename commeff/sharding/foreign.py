@@ -72,9 +72,9 @@ class Workers:
         dim = names.index(axis)
         self._ranks = set(devices.mesh.select(dim, devices.get_local_rank(axis)).flatten().tolist())
 
-    def gather(self, mine: Any) -> dict[Place, Any]:
+    def gather(self, value: Any) -> dict[Place, Any]:
         """What each rank of the worker gives, by its place: numbers, text, and lists and dicts of them."""
-        everyone = [[[*self.place], mine]]
+        everyone = [[[*self.place], value]]
         for axis in self.inner:
             everyone = [entry for part in share_json(everyone, axis.group) for entry in part]
         return {tuple(place): what for place, what in everyone}
@@ -103,7 +103,7 @@ class Workers:
         if prod(map(len, ranks)) != len(homes):
             return " and ".join(map(str, homes))
         pairs = zip(self.inner, ranks, strict=True)
-        some = [f"{axis.name} {' and '.join(map(str, own))}" for axis, own in pairs if len(own) < axis.size]
+        some = [f"{axis.name} {' and '.join(map(str, numbers))}" for axis, numbers in pairs if len(numbers) < axis.size]
         return ", ".join(some) or "everywhere"
 
 
@@ -168,8 +168,8 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
 
 
-def lying_as(other: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor in pieces as another one lies, whole or in pieces too; all ranks that hold it call this."""
+def placed_like(other: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor placed as another one is, whole or in pieces; all ranks that hold it call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) and not isinstance(other, DTensor) else tensor
 
 

@@ -163,7 +163,7 @@ class LazyMean(Transform):
         else:
             senders, chosen = view(communicator, among=flags.bool().cpu()), vectors[sends]
         if senders.n:
-            there = yield senders.post_to_server(DenseMessage.of(chosen))
-            answer = DenseMessage.of(there * (senders.n / communicator.n))
+            mean = yield senders.post_to_server(DenseMessage.of(chosen))
+            answer = DenseMessage.of(mean * (senders.n / communicator.n))
             self.mean = self.mean + (yield communicator.post_from_server(answer))[:1]
         return self.mean.clone().expand_as(vectors)

@@ -41,7 +41,7 @@ def check_pieces(compressor: Compressor) -> None:
 
 @dataclass(frozen=True)
 class HalfLayout(Layout):
-    """Of half of the columns of the matrix, and of the vector, which the other rank has too."""
+    """The layout of half of the matrix's columns, and of the vector, which the other rank has too."""
 
     rank: int = 0
     peers: tuple[Thread, ...] = ()
@@ -135,8 +135,8 @@ def on_threads(degrees: tuple[int, ...], function: Callable[[tuple[Thread, ...]]
 def _unravel(rank: int, degrees: tuple[int, ...]) -> tuple[int, ...]:
     place: list[int] = []
     for degree in reversed(degrees):
-        rank, here = divmod(rank, degree)
-        place.insert(0, here)
+        rank, coordinate = divmod(rank, degree)
+        place.insert(0, coordinate)
     return tuple(place)
 
 

@@ -81,6 +81,11 @@ class Searcher(ABC):
 
     batch: int = 16  # new rows that it wants priced at a time
 
+    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
+        self.problem, self.random, self.draw = problem, random, Draw(problem, random)
+        self.rows = np.empty((0, len(problem.sizes)), dtype=np.int64)
+        self.values: Values = np.empty(0)
+
     @abstractmethod
     def ask(self, count: int) -> Rows:
         """Rows that it would like to know about, best guess first."""
@@ -130,9 +135,6 @@ class Draw:
 
 class RandomSearch(Searcher):
     """Rows at random: the floor that every other search has to beat."""
-
-    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self.draw = Draw(problem, random)
 
     def ask(self, count: int) -> Rows:
         """Rows drawn at random."""
