@@ -24,9 +24,9 @@ class Box(NamedTuple):
     tensor : str
         The name of the tensor.
     shape : tuple of int
-        Of the whole tensor; (1,) if it is a single number.
+        The shape of the whole tensor; (1,) if it is a single number.
     offsets, sizes : tuple of int
-        Of the box in it.
+        The place and size of the box in it.
     start, stop : int
         The columns.
     """
@@ -46,7 +46,7 @@ class ColumnMap:
     Attributes
     ----------
     layout : Layout
-        Of the tensors, or pieces of tensors, that the process computes with.
+        The tensors, or pieces of tensors, that the process computes with.
     spans : tuple of (int, int)
         The columns of these that it updates.
 
@@ -93,14 +93,14 @@ class Boxes:
     Parameters
     ----------
     shape : sequence of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     boxes : iterable of (offsets, Tensor)
         The boxes.
 
     Attributes
     ----------
     shape : tuple of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     boxes : dict of tuple of int to Tensor
         By their offsets in it, the boxes that are here.
 

@@ -179,7 +179,7 @@ class Layout:
         return None
 
     def copies(self, name: str) -> int:
-        """How many of the peers for a tensor, with this process, hold what is here of it."""
+        """The number of peers for a tensor, with this process, that hold what is here of it."""
         return 1
 
     def spans(self, start: int, stop: int) -> list[tuple[int, int]]:

@@ -70,7 +70,7 @@ class Message(ABC):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """What values decide of the size of a row, which is that of the longest; none where the settings tell."""
+        """The sizes that values decide, those of the longest row; none where the settings tell."""
         return ()
 
     def stretched(self, lengths: Sequence[int]) -> Self:
@@ -79,7 +79,7 @@ class Message(ABC):
 
     @property
     def count(self) -> int:
-        """How many messages one after the other this one stands for."""
+        """The number of messages, one after the other, that this one stands for."""
         return 1
 
     @property

@@ -25,7 +25,7 @@ class Stretches(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many places they are."""
+        """The number of places."""
         return self.length * self.times
 
     def part(self, first: int, last: int) -> tuple[Stretches, ...]:

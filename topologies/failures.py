@@ -101,11 +101,11 @@ def failing_links(topology: Topology, p: float, seed: int, push_sum: bool = Fals
     Parameters
     ----------
     topology : Topology
-        Of the links that there are, fixed or changing.
+        The graph of all links, fixed or changing.
     p : float
         The probability of a failure, in [0, 1).
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
     push_sum : bool
         Keep the columns' sums, as `sgp` needs.
 

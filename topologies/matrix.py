@@ -77,11 +77,11 @@ class MixingMatrix:
         return self._csr.copy()
 
     def received(self, worker: int) -> dict[int, float]:
-        """What `worker` receives: sender -> weight, senders in order, its own weight among them."""
+        """The weights that `worker` receives with: sender -> weight, senders in order, itself among them."""
         return dict(zip(*self.rows[self._check_worker(worker)], strict=True))
 
     def sent(self, worker: int) -> dict[int, float]:
-        """Where the vector of `worker` goes: receiver -> weight, receivers in order, itself among them."""
+        """The weights that `worker` is received with: receiver -> weight, receivers in order, itself among them."""
         return dict(zip(*self.columns[self._check_worker(worker)], strict=True))
 
     def _check_worker(self, worker: int) -> int:

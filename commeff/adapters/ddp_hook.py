@@ -19,7 +19,7 @@ from commeff.transforms.encoders import as_encoder
 
 
 class HookState:
-    """What `average_hook` remembers: an encoder for each bucket, the clock, and what has been sent.
+    """The memory of `average_hook`: an encoder for each bucket, the clock, and what has been sent.
 
         from commeff.adapters.ddp_hook import HookState, average_hook
 

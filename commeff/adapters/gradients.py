@@ -78,7 +78,7 @@ class Gradients:
         return self.sent or self._row.takes
 
     def begin(self) -> None:
-        """Those of another step are to come."""
+        """Begin to wait for the gradients of another step."""
         self._posted = self.sent = self._begun = False
         self._listen()
 
@@ -92,7 +92,7 @@ class Gradients:
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        """What comes is not final: another pass will add to it, and nothing is sent."""
+        """Gradients are not final: another pass will add to them, and nothing is sent."""
         if self.consumed:
             raise RuntimeError(
                 "no_sync must be around all passes of a step but the last, got it after that one, or where ranks share "
@@ -130,7 +130,7 @@ class Gradients:
             self._posted = True
 
     def check(self, writes: int) -> None:
-        """Refuse what is no gradient, or was changed since backward, but for so many writes into gradients."""
+        """Refuse missing gradients, and those changed since backward but for so many writes into them."""
         missing = self._row.missing()
         if missing and self._unused:
             for name in missing:
@@ -153,7 +153,7 @@ class Gradients:
             self._early = self._may_leave and not float(observe(self._communicator, torch.tensor([1.0 - final])))
 
     def _note_gradients(self, start: int, stop: int) -> None:
-        """Gradients of these columns are there, and stay until the step."""
+        """Note gradients of these columns, which stay until the step."""
         if not self._row.missing():
             with torch.no_grad():
                 self._row.note()

@@ -18,7 +18,7 @@ Groups = Callable[[str, nn.Parameter], int] | Sequence[Mapping[str, Any]]
 
 
 class Grouping:
-    """Which parameter is in which group, and what the user has said of each group.
+    """The parameters of each group, and the options that the user gave it.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Grouping:
     Attributes
     ----------
     members : list of list of nn.Parameter
-        Of each group.
+        The parameters of each group.
     options : list of dict
         What was said of each group.
 
@@ -66,7 +66,7 @@ class Grouping:
         return replace(layout, fields=tuple(field._replace(group=self._numbers[field.name]) for field in layout.fields))
 
     def begin(self, local: LocalStep) -> list[dict[str, Any]]:
-        """Tell a local step what was said of each group; gives the groups as a torch optimizer has them."""
+        """Give a local step the options of each group; returns the groups as a torch optimizer has them."""
         current = local.options
         like = next(iter(current.values()))
         for overrides in self.options:
@@ -106,7 +106,7 @@ def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layou
 
 
 def _members(group: Any) -> list[Tensor]:
-    """The parameters of a group, which may come with their names; of what was split since, what this rank has of it."""
+    """The parameters of a group, which may come with their names; this rank's pieces of what was split since."""
     entries = [group] if isinstance(group, Tensor) else list(group)
     parameters = [_now(entry[1] if isinstance(entry, tuple) else entry) for entry in entries]
     return [parameter for parameter in parameters if parameter is not None]

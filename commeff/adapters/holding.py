@@ -33,11 +33,11 @@ class Holding:
     parts : list of nn.Module
         The model.
     communicator : Communicator
-        Of the worker axis.
+        The communicator of the worker axis.
     parameters : dict of str to nn.Parameter
         What the process computes with.
     computed : Layout
-        Of these.
+        The layout of these.
     updated : Updated
         The part of them that it updates.
     inner : list of Axis
@@ -185,7 +185,7 @@ class Holding:
 
 
 def distinct(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor, each number once, where it is an expanded one."""
+    """This rank's part of a tensor, each number once where it is expanded."""
     part = local(tensor)
     for dim in range(part.ndim):
         if part.stride(dim) == 0 and part.shape[dim] > 1:
@@ -194,7 +194,7 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 def _inputs(batch: Any) -> tuple[Tensor, ...]:
-    """What a model takes of a batch."""
+    """The inputs that a model takes of a batch."""
     first = batch if isinstance(batch, Tensor) else batch[0] if isinstance(batch, (tuple, list)) else None
     if not isinstance(first, Tensor):
         raise ValueError(
@@ -230,7 +230,7 @@ def merged(states: Sequence[Mapping[str, Any]], current: Mapping[str, Any]) -> d
     Parameters
     ----------
     states : sequence of dict
-        Of as many workers as there were, in their order.
+        The states of as many workers as there were, in their order.
     current : dict
         The `origin` of this process's.
     """
@@ -247,7 +247,7 @@ def merged(states: Sequence[Mapping[str, Any]], current: Mapping[str, Any]) -> d
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """In float64, then as they are; of what is no floating-point number, the first."""
+    """The mean, taken in float64; the first of what is no floating-point number."""
     first = tensors[0]
     if not first.is_floating_point():
         return first

@@ -29,7 +29,7 @@ def unwrapped(
     Parameters
     ----------
     backend : str, optional
-        Of the process group, such as "gloo"; that of the device unless given.
+        The backend of the process group, such as "gloo"; that of the device unless given.
     start_method : {"popen", "spawn", "fork", "forkserver"}
         How processes are made, where torchrun or a cluster has not.
     """
@@ -43,7 +43,7 @@ def unwrapped(
             """The model stays as it is."""
 
         def setup_optimizers(self, trainer: Any) -> None:
-            """What the module gives, if it averages anything."""
+            """Set up the module's optimizers, if they average anything."""
             super().setup_optimizers(trainer)
             if other := [type(opt).__name__ for opt in self.optimizers if not isinstance(opt, DistributedOptimizer)]:
                 raise ValueError(

@@ -123,5 +123,5 @@ def _method_of(optimizer: Any) -> DistributedOptimizer:
 
 
 def _own_file(folder: str, rank: int) -> Path:
-    """Where a process keeps the state of its optimizer in a checkpoint."""
+    """The file of a checkpoint in which a process keeps the state of its optimizer."""
     return Path(folder) / f"optimizer_{rank}.pt"

@@ -45,7 +45,7 @@ class Weights:
             return torch.stack([fingerprint(local(p)).cpu() for p in self._holding.parameters.values()])
 
     def _writes(self) -> dict[str, int]:
-        """How often each parameter was written into whose numbers the method has elsewhere."""
+        """The number of writes into each parameter whose numbers the method has elsewhere."""
         named = self._holding.parameters
         return {name: getattr(named[name], "_local_tensor", named[name])._version for name in self._row.copies()}
 
@@ -82,7 +82,7 @@ class Weights:
             )
 
     def replaced(self) -> bool:
-        """Whether others were loaded before the first step, in which every process calls it."""
+        """Whether other weights were loaded before the first step, in which every process calls it."""
         if not self._first:
             return False
         current = self._digests()

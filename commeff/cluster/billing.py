@@ -37,7 +37,7 @@ class Schedule(Protocol):
         """After how many steps they do; None: never."""
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
 
 
 class Recorded:
@@ -81,7 +81,7 @@ class Recorded:
         return max(self._sent, default=-1) + 1
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What was sent in a step, in order."""
+        """The operations of a step, in order."""
         return self._sent.get(step, ())
 
     def _matrix(self, row: Entry) -> MixingMatrix:

@@ -122,7 +122,7 @@ class GPU:
             require.at_least(0, **{f"hour_cost of {self.name}": self.hour_cost})
 
     def description(self) -> dict[str, Any]:
-        """What a YAML file says of it."""
+        """The GPU as a YAML file describes it."""
         return {
             "name": self.name,
             "memory": self.memory_bytes,

@@ -23,7 +23,7 @@ KINDS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("dow
 
 
 class Traffic(NamedTuple):
-    """What a set of messages does to a network: bytes over the busiest link, links on the longest path."""
+    """The load of messages on a network: bytes over the busiest link, links on the longest path."""
 
     load: float
     links: int
@@ -82,11 +82,11 @@ class FatTree:
 
     @property
     def link_seconds(self) -> float:
-        """What each link of a path adds to the latency."""
+        """The latency that each link of a path adds."""
         return self.hop
 
     def description(self) -> dict[str, Any]:
-        """What a YAML file says of it."""
+        """The network as a YAML file describes it."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
 
     @property

@@ -27,7 +27,7 @@ class Speeds:
     n : int
         The number of workers.
     seconds : float
-        Of a step, in the mean.
+        The mean seconds of a step.
     spread : float
         Each step's time is drawn log-normal, with this standard deviation over the mean; 0: it is not drawn.
     straggler : float
@@ -37,7 +37,7 @@ class Speeds:
     trace : mapping of int to sequence of float
         The seconds of a worker's steps, one after the other, then from the first again, in the place of the mean.
     seed : int
-        Of what is drawn.
+        The seed of what is drawn.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class Address:
 
     @property
     def key(self) -> str:
-        """What no other place in the strategy has."""
+        """A key that no other place in the strategy has."""
         return f"{self.path} {self.spans}"
 
     def child(self, part: str, *, server: bool = False) -> Address:
@@ -67,7 +67,7 @@ class Address:
         return replace(self.part(spans), path=self.child(part).path)
 
     def part(self, spans: Iterable[Span]) -> Address:
-        """The same about some of the columns, counted from the first of these."""
+        """The address of some of the columns, counted from the first of these."""
         return replace(self, spans=tuple(inner for span in spans for inner in self._within(*span)))
 
     def _within(self, start: int, stop: int) -> Iterator[Span]:
@@ -78,14 +78,14 @@ class Address:
 
 
 class NamedBox(NamedTuple):
-    """Where a part of a memory is saved.
+    """The place where a part of a memory is saved.
 
     Attributes
     ----------
     name, shape : str, tuple of int
-        Of the whole tensor.
+        The name and shape of the whole tensor.
     offsets, sizes : tuple of int
-        Of the box in it.
+        The place and size of the box in it.
     part : tuple
         An index: the part, of the memory.
     """
@@ -98,12 +98,12 @@ class NamedBox(NamedTuple):
 
 
 class BoxNames:
-    """Where a process's memories are saved.
+    """The places where a process's memories are saved.
 
     Parameters
     ----------
     where : ColumnMap
-        Of the process's columns.
+        The map of the process's columns.
     workers, n : sequence of int, int
         Its workers, and how many there are in all; unless given, it has all that there are.
     """
@@ -143,11 +143,11 @@ class BoxNames:
         return {box.tensor: box.shape for box in self._boxes(at.spans)}
 
     def rows(self, at: Address, saved: int) -> int:
-        """How many rows this process has of those that were saved."""
+        """The number of rows this process has of those that were saved."""
         return saved if at.server or self.of_one_process else len(self._workers)
 
     def _axis(self, at: Address, rows: int) -> tuple[Shape, Shape]:
-        """How many rows there are, and the first of those that are here."""
+        """The number of rows, and the first of those that are here."""
         return ((rows,), (0,)) if at.server or self.of_one_process else ((self._n,), (self._workers[0],))
 
 

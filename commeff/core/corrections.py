@@ -19,7 +19,7 @@ from commeff.core.strategy import LocalStep
 
 
 def where_active(new: Tensor, old: Tensor, active: Tensor | None) -> Tensor:
-    """The new rows of those who are active, the old ones of the others."""
+    """The new rows of active workers and the old rows of the others."""
     return new if active is None else torch.where(active.to(new.device)[:, None], new, old)
 
 

@@ -45,7 +45,7 @@ def attend(strategy: Strategy, x: Tensor, communicator: Communicator, present: C
     x : (w, d)
         The parameters of the hosted workers.
     communicator : Communicator
-        Of all workers.
+        The communicator of all workers.
     present : callable
         present(step) is who takes part in a step, (n,) bool, such as `Participation.present`.
 

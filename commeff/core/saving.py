@@ -253,5 +253,5 @@ def is_table(value: Any) -> bool:
 
 
 def _entry(at: Address, name: str, value: Tensor) -> NamedBox:
-    """Where an entry of a table is saved."""
+    """The box in which an entry of a table is saved."""
     return NamedBox(f"{at.name}{at.piece}/{name}", value.shape, (0,) * value.ndim, value.shape)

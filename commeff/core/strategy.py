@@ -101,7 +101,7 @@ class Strategy(Stateful):
     Attributes
     ----------
     driver : Communicator or None
-        Of the optimizer that has it now.
+        The communicator of the optimizer that has it now.
 
     Examples
     --------

@@ -18,7 +18,7 @@ Gradients = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Curvature:
-    """What an optimizer asks of the loss: an estimate of the Hessian's diagonal, every `interval` steps.
+    """The curvature that an optimizer asks for: an estimate of the Hessian's diagonal, every `interval` steps.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def estimate(
     communicator : Communicator
         The strategy's.
     oracle : Oracle
-        Of the step's batches.
+        The oracle of the step's batches.
     shared : bool
         Whether it is the mean of all workers' estimates that each of them gets, as where gradients travel.
     """

@@ -154,7 +154,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
-    """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says.
+    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ class WorkerMethod:
 
     @property
     def name(self) -> str:
-        """What people call it: psgd, or what the function prints as."""
+        """The name people use: psgd, or what the function prints as."""
         return self.method if isinstance(self.method, str) else getattr(self.method, "__name__", str(self.method))
 
     @property
@@ -96,7 +96,7 @@ class WorkerMethod:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a `Policy`: all but what a search needs."""
+        """The fields of a `Policy`: all but what a search needs."""
         return {"method": self.method, "collective": self.collective}
 
     def steps_of(self, workers: int) -> float:
@@ -214,7 +214,7 @@ class Policies:
         return replace(self, **{name: array[index] for name, array in arrays.items()})
 
     def unique(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
-        """Policies that differ in some fields, one of each kind, and of which kind each policy is."""
+        """One policy of each kind that differs in some fields, and the kind of each policy."""
         rows, where = distinct(*(np.ravel(getattr(self, name)) for name in names))
         first = np.empty(len(rows), dtype=np.int64)
         first[where[::-1]] = np.arange(len(where))[::-1]
@@ -248,7 +248,7 @@ class Policies:
 
     @property
     def plain(self) -> Mask:
-        """Where the method is `psgd`."""
+        """Mask of the policies whose method is `psgd`."""
         return np.array([method.is_plain for method in self.methods])[self.method]
 
     @property

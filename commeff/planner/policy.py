@@ -24,7 +24,7 @@ from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
 
 @dataclass(frozen=True)
 class Policy:
-    """How a training step is spread over GPUs.
+    """A layout of a training step over GPUs.
 
     Ranks are numbered tensor first, then shard, worker and pipeline stage, so tensor groups sit in a node where they
     fit.
@@ -118,7 +118,7 @@ class Policy:
 
     @cached_property
     def worker_method(self) -> WorkerMethod:
-        """What the worker axis does."""
+        """The method of the worker axis."""
         return WorkerMethod(self.method, self.collective)
 
     @property

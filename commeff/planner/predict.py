@@ -18,7 +18,7 @@ from commeff.planner.timeline import Timeline, play
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step costs.
+    """The cost of a step.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What every stage did in one step, and when.
+    """The tasks of every stage in one step, with their times.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WorkerTraffic:
-    """What the worker axis costs each policy in a step.
+    """The cost of the worker axis for each policy in a step.
 
     Attributes
     ----------

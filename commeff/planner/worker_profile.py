@@ -43,7 +43,7 @@ DIGITS = 3  # of a share: what lies beside the numbers, such as a push-sum weigh
 
 
 class Sent(NamedTuple):
-    """What is sent once in a period.
+    """A message sent once in a period.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class WorkerProfile:
         return sheets[0].pattern, low, high - low
 
     def sheet(self, part: ModelPart) -> Sheet:
-        """What so many workers send of a part of the model, and remember."""
+        """The bytes that so many workers send and remember of a part of the model."""
         if self.depends == "shapes":
             return self.like._on_shapes(part)
         numbers = part_numbers(self.model, np.array(part.tensor), part.layers, part.embeddings)
@@ -237,7 +237,7 @@ def _strategy(method: WorkerMethod, workers: int) -> Strategy:
 
 
 def _period(step_profile: Profile) -> list[Operation]:
-    """What is sent in one period, in order, without what reaches nobody."""
+    """The messages of one period, in order, without those that reach nobody."""
     steps = range(step_profile.first, step_profile.first + step_profile.period)
     return [operation for step in steps for operation in step_profile.operations(step) if operation.rounds]
 

@@ -62,7 +62,7 @@ def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers
 
 
 def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
-    """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
+    """As `alike`, for a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
     rows, where = distinct(*parts)
     sheets = [of.sheet(ModelPart(*map(int, row))) for row in rows]
     for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
@@ -76,7 +76,7 @@ def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers
 def worker_traffic(
     policies: Policies, setting: PolicySetting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
 ) -> WorkerTraffic:
-    """What workers send each other in a step.
+    """The traffic between workers in a step.
 
     The ranks of a worker share every message, as they have its gradients scattered among them already: each sends a
     `shard`-th to the same rank of other workers. Parameters that ZeRO does not gather anyway are gathered in the worker
@@ -120,7 +120,7 @@ def worker_traffic(
 
 
 def _different(group: Alike) -> Iterator[tuple[int, tuple[Sent, float]]]:
-    """Where in a period each different message is sent first, and how many like it in a step."""
+    """Each different message's first place in a period, and the number like it in a step."""
     places: dict[tuple[Sent, bytes], list[int]] = defaultdict(list)
     for number, sent in enumerate(group.pattern.sent):
         places[sent, group.bytes[number].tobytes()].append(number)

@@ -57,7 +57,7 @@ class Attended:
         return step if beyond < 0 else len(self.sent) - self.repeats + beyond % self.repeats
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
         played = self.played(step)
         return [operation.moved(step - played) for operation in self.sent[played]]
 
@@ -66,7 +66,7 @@ class Attended:
         return (self.back if operation.path == RETURN else self.there)[self.played(operation.step)]
 
     def senders(self, operation: Operation) -> int:
-        """How many of these it is billed to."""
+        """The number of workers it is billed to."""
         return len(self.members(operation)) - (operation.path == RETURN)
 
 
@@ -101,7 +101,7 @@ def attended(
         note.append(f"{count} of {steps} steps were played, of which the last {repeats} come again")
 
     def play(device: str) -> list[list[Operation]]:
-        """What each step sends."""
+        """The operations of each step."""
         communicator, sent = _Watched(n, seed, collective=collective), []
         x = torch.zeros(n, layout.d, dtype=dtype, device=device)
         with preserved(strategy):

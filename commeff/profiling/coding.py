@@ -31,7 +31,7 @@ PASSES = {"topk": 4, "kthvalue": 4, "sort": 8, "argsort": 8}
 
 
 class Coding(NamedTuple):
-    """What a compressor's messages cost their sender and a receiver, in bytes of memory traffic a coordinate.
+    """The cost of a compressor's messages to sender and receiver, in bytes of memory traffic a coordinate.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class Profile:
         return step if step < stretch.repeats else stretch.repeats + (step - stretch.repeats) % stretch.period
 
     def operations(self, step: int) -> tuple[Operation, ...]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
         played = self.played(step)
         return tuple(operation.moved(step - played) for operation in self.steps[played])
 

@@ -90,7 +90,7 @@ class ShardedWorker:
 
     @property
     def where(self) -> RankColumnMap:
-        """Where the columns that this rank updates lie in the whole model."""
+        """The map of the columns that this rank updates into the whole model."""
         named, pipeline = self.computation.parameters, self.mesh.axis("pipeline")
         return RankColumnMap.on_rank(self._whole, named, self._row.spans, pipeline)
 

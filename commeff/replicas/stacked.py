@@ -71,7 +71,7 @@ class Stacked:
     buffers : dict of str to (w, ...)
         BatchNorm's statistics, for example: they belong to each worker and are never averaged or compressed.
     partition
-        Of workers in pieces (`ShardedWorker`): a whole model has no parts.
+        The parts of workers in pieces (`ShardedWorker`): a whole model has none.
     finite : (w,) bool or None
         Whether the last gradients were, in 16 bits; None where nobody looks.
     active : (w,) bool or None
@@ -128,7 +128,7 @@ class Stacked:
 
     @property
     def where(self) -> ColumnMap:
-        """Where the columns lie in the whole model."""
+        """The map of the columns into the whole model."""
         return ColumnMap.of(self.layout)
 
     @property
@@ -247,7 +247,7 @@ def compile_models(models: Sequence[nn.Module]) -> None:
 
 
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """What runs whole models in a precision."""
+    """The engine that runs whole models in a precision."""
     from commeff.replicas import engines  # they extend the class above
 
     require.one_of(ENGINES, engine=engine)

@@ -32,7 +32,7 @@ class Placements(NamedTuple):
     Attributes
     ----------
     layout : Layout
-        Of this rank's row: its shards, in its own order. Of whole tensors where a worker has one rank.
+        The shards of this rank's row, in its own order; whole tensors where a worker has one rank.
     homes : dict of str to tuple of Place
         The ranks that have the same of a tensor as this one.
     """
@@ -42,7 +42,7 @@ class Placements(NamedTuple):
 
 
 def shard_of(parameter: Tensor) -> Shard:
-    """Which part of a tensor this rank holds."""
+    """The part of a tensor that this rank holds."""
     shape = tuple(parameter.shape)
     if not isinstance(parameter, DTensor):
         return Shard.of_all(shape)
@@ -213,7 +213,7 @@ class BorrowedRow(Row):
 
 
 def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Updated:
-    """What this rank holds of a model that its user has split, in a row; all ranks of the worker call it."""
+    """This rank's part of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
     layout, homes = row.placements
     if not isinstance(layout, ShardedLayout):

@@ -37,7 +37,7 @@ class Axis:
     Attributes
     ----------
     name : str
-        Of the axis.
+        The name of the axis.
     size, rank : int
         How many ranks the group has, and which one this is.
     bytes : float
@@ -136,7 +136,7 @@ class Axis:
         return partial(_after, dist.irecv(x, group=self.group, group_src=source), x)
 
     def tell(self, fact: Any, source: int) -> Any:
-        """What one rank knows, at all, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
+        """Tell all ranks what one knows, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
         return share_json(fact, self.group)[source]
 
     def _part(self, ranks: Sequence[int]) -> Axis:

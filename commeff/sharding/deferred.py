@@ -47,7 +47,7 @@ class _Step:
 
 @dataclass
 class _Recipe:
-    """How the numbers of a tensor come about."""
+    """The operations that make the numbers of a tensor."""
 
     shape: torch.Size
     dtype: torch.dtype

@@ -51,7 +51,7 @@ def splits_outputs(model: nn.Module, plan: Plan) -> bool:
 
 
 def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Shard:
-    """Which part of a module's parameter this rank holds."""
+    """The part of a module's parameter that this rank holds."""
     shape, n, rank = parameter.shape, axis.size, axis.rank
     match style:
         case ColumnParallel(units=units, repeat=True) if units is not None and units < n:
@@ -114,7 +114,7 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
 
 
 def _idle(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> Iterator[str]:
-    """Which ranks have nothing to train, in a line."""
+    """The ranks that have nothing to train, in a line."""
     homes = ranks_of(model, layers, ranks)
     trained = {rank for name, p in model.named_parameters() if p.requires_grad for rank in homes.get(name, ())}
     if trained and (idle := ", ".join(map(str, sorted({*ranks} - trained)))):
@@ -144,7 +144,7 @@ def batch_faults(batch: int, shard: int, micro_batches: int) -> Iterator[str]:
 
 
 def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterator[str]:
-    """Where plan and model disagree."""
+    """The faults where plan and model disagree."""
     for pattern in plan:
         if not any(fnmatchcase(name, pattern) for name in styled):
             yield f"every pattern of the plan must name a module of the model, got {pattern!r}: no name matches it"
@@ -207,7 +207,7 @@ def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
 
 
 def _rests(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[str]:
-    """What does not divide."""
+    """The faults where something does not divide."""
     n = axis.size
     for name, style in styled.items():
         if type(style) not in KINDS:

@@ -31,14 +31,14 @@ class Workers:
     Parameters
     ----------
     devices : DeviceMesh
-        Of all processes.
+        The mesh of all processes.
     axis : str
         Its axis of workers.
 
     Attributes
     ----------
     group : ProcessGroup
-        Of the processes that hold the same pieces of all workers.
+        The processes that hold the same pieces of all workers.
     inner : tuple of Axis
         The other axes, along which a worker lies on several ranks.
     place : tuple of int
@@ -73,7 +73,7 @@ class Workers:
         self._ranks = set(devices.mesh.select(dim, devices.get_local_rank(axis)).flatten().tolist())
 
     def gather(self, value: Any) -> dict[Place, Any]:
-        """What each rank of the worker gives, by its place: numbers, text, and lists and dicts of them."""
+        """The values of all ranks of the worker, by place: numbers, text, and lists and dicts of them."""
         everyone = [[[*self.place], value]]
         for axis in self.inner:
             everyone = [entry for part in share_json(everyone, axis.group) for entry in part]
@@ -174,6 +174,6 @@ def placed_like(other: Tensor, tensor: Tensor) -> Tensor:
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor, without a gradient, in the same memory."""
+    """This rank's part of a tensor, without a gradient, in the same memory."""
     with torch.no_grad():
         return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

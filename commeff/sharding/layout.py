@@ -21,7 +21,7 @@ from commeff.sharding.shard import Shard
 
 
 class Holders(NamedTuple):
-    """How many ranks hold a shard, and at how many stages of a pipeline."""
+    """The number of ranks that hold a shard, and of the pipeline stages at which it is."""
 
     ranks: int = 1
     stages: int = 1
@@ -34,13 +34,13 @@ class ShardedLayout(Layout):
     Attributes
     ----------
     unsharded : Layout
-        Of the whole vector.
+        The layout of the whole vector.
     runs : tuple of Stretches
         Where the columns lie in the model's vector.
     present : tuple of Field
         The whole tensors of which shards are on the ranks of this stage.
     holders : dict of str to Holders
-        Of each tensor.
+        The holders of each tensor.
     sharding : tuple of Peers
         The mesh dimensions along which tensors are sharded or replicated.
     staging : tuple of Peers

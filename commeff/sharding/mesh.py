@@ -72,7 +72,7 @@ class Mesh:
 
     @cached_property
     def coordinates(self) -> dict[str, int]:
-        """Where this process is, by axis."""
+        """The place of this process, by axis."""
         return {name: self.devices.get_local_rank(name) for name in AXES}
 
     def group(self, name: str) -> Any:

@@ -42,7 +42,7 @@ class Pieces(Transform):
 
     @property
     def content(self) -> Stateful:
-        """What works on each part; the parts are the mesh's."""
+        """The transform that works on each part; the parts are the mesh's."""
         return self._inner
 
     def agrees(self, step: int | None) -> bool:
@@ -84,7 +84,7 @@ def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
 
 
 def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    """What is inside that needs more than a piece: its name, and what it works on."""
+    """The things inside that need more than a piece: the name of each, and what it works on."""
     held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
     held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
     faults = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]

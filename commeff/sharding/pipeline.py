@@ -206,7 +206,7 @@ class Pipeline:
         return self._known("between", inputs, tried, 0)
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
-        """What the last stage has, at all of them."""
+        """Give all stages what the last one has."""
         if outputs is not None and self.vocabulary is not None:
             outputs = self.vocabulary.gather(outputs, -1)
         source = self._ranks[-1]

@@ -26,12 +26,12 @@ from commeff.sharding.computation import Batch, Objective
 
 
 class Precision(NamedTuple):
-    """How a model computes.
+    """The types in which a model computes.
 
     Attributes
     ----------
     dtype : torch.dtype or None
-        Of parameters, activations and gradients; None: as the model was made.
+        The type of parameters, activations and gradients; None: as the model was made.
     scaled : bool
         Whether gradients need a scale, so that small ones do not vanish.
     """

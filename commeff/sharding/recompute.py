@@ -25,7 +25,7 @@ class Recomputation(NamedTuple):
     Attributes
     ----------
     attention : bool
-        Of each layer its attention alone; else all of it.
+        Whether only the attention of each layer is; else all of it.
     alike : bool
         All tensor ranks must have the same inputs of layers.
     store : callable, optional

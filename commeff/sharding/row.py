@@ -26,7 +26,7 @@ class Row(ABC):
     parameters : dict of str to nn.Parameter
         What the rank computes with, already the same at all ranks of the axis.
     layout : Layout
-        Of these d numbers, in their order.
+        The layout of these d numbers, in their order.
     axis : Axis
         The ranks of the worker that hold the same.
     dtype : torch.dtype, optional
@@ -38,11 +38,11 @@ class Row(ABC):
     spans : sequence of (start, stop)
         The columns that this rank updates, as it lays them one after the other: its own.
     gradient : (1, own)
-        Of those, to be read where `arrived` says that they are final.
+        The gradient of those, to be read where `arrived` says that they are final.
     copied : int
         Bytes of parameters that have memory of their own beside the row.
     dtype : torch.dtype
-        Of what this rank updates.
+        The type of what this rank updates.
     takes : bool
         Whether `arrived` takes gradients away from the parameters.
     """
@@ -109,7 +109,7 @@ class Row(ABC):
         return None  # what is shared by FSDP is taken, or the user's
 
     def gradients_changed(self, writes: int = 0) -> bool:
-        """Whether gradients are other ones than those that `arrived` took, or were written into more often than so."""
+        """Whether gradients are not those that `arrived` took, or were written into more than `writes` times."""
         return any(self._named[name].grad is not None for name in self._consumed)
 
     def copies(self) -> list[str]:
@@ -121,7 +121,7 @@ class Row(ABC):
         return []
 
     def passes(self, passes: int) -> int:
-        """How many times a gradient arrives when a computation adds to it so many times."""
+        """The number of times a gradient arrives when a computation adds to it so many times."""
         return passes
 
     def begin(self, l2: float = 0.0) -> None:

@@ -21,14 +21,14 @@ STAGES = (0, 1, 2, 3)
 
 
 class Updated(NamedTuple):
-    """What this rank updates of its worker's model.
+    """The part of its worker's model that this rank updates.
 
     Attributes
     ----------
     row : Row
         Its memory, and the columns of it that this rank updates.
     layout : Layout
-        Of these columns.
+        The layout of these columns.
     partition : tuple of Part
         These columns by the ranks that hold them; empty where they are a whole model.
     """
@@ -51,7 +51,7 @@ def build_row(
     Parameters
     ----------
     layout : Layout
-        Of the parameters that this rank computes with.
+        The layout of the parameters that this rank computes with.
     parameters : dict of str to nn.Parameter
         Those, in its order, the same at all ranks that hold the same piece; pieces have a `cut`.
     mesh : Mesh, optional

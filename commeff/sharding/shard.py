@@ -22,7 +22,7 @@ class Shard(NamedTuple):
     Attributes
     ----------
     shape : tuple of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     runs : tuple of runs
         For each dimension the indices that it has: of each run the first one, and the one after the last.
     copies : int

@@ -34,7 +34,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     Parameters
     ----------
     logits : (..., vocabulary / ranks)
-        Of this rank's part of the vocabulary.
+        The logits of this rank's part of the vocabulary.
     targets : (...)
         Tokens of the whole vocabulary, at every rank.
     axis : Axis

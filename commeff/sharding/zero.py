@@ -232,7 +232,7 @@ class ScatteredRow(Row):
         self._counted = self._writes()
 
     def _writes(self) -> list[tuple[int, int]]:
-        """Where each gradient lies, and how often it was written into."""
+        """The address of each gradient, and how often it was written into."""
         return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
 
     def finish(self) -> Tensor:

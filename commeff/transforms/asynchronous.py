@@ -63,7 +63,7 @@ class Asynchronous(OwnPace, Transform):
 
 
 def rows_here(chosen: Tensor, communicator: Communicator) -> Tensor | slice:
-    """Which of the hosted rows are those of chosen workers, (n,) bool of all."""
+    """The hosted rows of chosen workers, (n,) bool of all."""
     hosted = chosen[list(communicator.workers)]
     return slice(None) if bool(hosted.all()) else hosted.nonzero().flatten()
 
@@ -131,7 +131,7 @@ class PairAverage(Asynchronous):
     topology : Topology
         Who may meet whom.
     seed : int
-        Of the meetings.
+        The seed of the meetings.
     one_sided : bool
         Only workers of one side of the graph ask, those of the other answer, so that processes cannot wait in a circle.
     """

@@ -17,7 +17,7 @@ AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
 
 
 class Honest(NamedTuple):
-    """What liars know of the others' gradients: mean and standard deviation of each coordinate, (d,)."""
+    """The liars' knowledge of the others' gradients: mean and standard deviation of each coordinate, (d,)."""
 
     mean: Tensor
     deviation: Tensor

@@ -100,7 +100,7 @@ class Blocks(Transform):
         return spans
 
     def _twin(self, block: int) -> Transform:
-        """What works on a block."""
+        """The transform of a block."""
         return copy.deepcopy(self._inner)
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
@@ -209,7 +209,7 @@ class Buckets(Blocks):
 
     @property
     def content(self) -> Transform:
-        """What works on each bucket, which decides the results."""
+        """The transform of each bucket, which decides the results."""
         return self._inner
 
     def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:

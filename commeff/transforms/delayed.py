@@ -103,7 +103,7 @@ class Delayed(Transform):
 
 
 class SingleInFlight(Transform):
-    """A transform with at most one result on its way: `pending`, which is `arrived` once it has been waited for."""
+    """A transform with at most one result in flight: `pending`, which is `arrived` once it has been waited for."""
 
     rows: ClassVar[tuple[str, ...]] = ("arrived",)
     shared: ClassVar[tuple[str, ...]] = ("pending",)
@@ -119,7 +119,7 @@ class SingleInFlight(Transform):
         self._pending = PendingResult(vectors, flow, communicator, communicator.step)
 
     def receive(self) -> Tensor:
-        """What was on its way, waited for."""
+        """Wait for the result in flight."""
         overlap.drain(self)
         out, self._pending = self._pending, None
         assert isinstance(out, Tensor)
@@ -131,7 +131,7 @@ class SingleInFlight(Transform):
 
     @property
     def pending(self) -> bool:
-        """Whether something has been sent that is not used yet."""
+        """Whether a result is in flight, or not used yet."""
         return self._pending is not None
 
     @pending.setter

@@ -56,7 +56,7 @@ class Fragments(Blocks):
         return cuts
 
     def _turn(self, block: int) -> int:
-        """Which group a block of columns belongs to."""
+        """The group that a block of columns belongs to."""
         return block
 
     def _twin(self, block: int) -> Transform:

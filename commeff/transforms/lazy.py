@@ -83,7 +83,7 @@ class IfChanged(GradientComparison):
         return out
 
     def remember(self, x: Tensor, gradient: Tensor, sends: Tensor) -> None:
-        """Who sends, (w, 1), and what."""
+        """Remember who sends, (w, 1), and what."""
         self.sends = sends[:, 0]
         self.public = torch.where(sends, gradient, self.public)
         self.age = torch.where(sends, 1, self.age + 1)

@@ -29,7 +29,7 @@ class RobustRule(Stateful, ABC):
 
     @abstractmethod
     def __call__(self, rows: Tensor) -> Tensor:
-        """What stands for their mean."""
+        """A vector that stands for their mean."""
 
 
 class Median(RobustRule):

@@ -48,7 +48,7 @@ class HalfLayout(Layout):
 
     @classmethod
     def on(cls, axes: tuple[Thread, ...]) -> HalfLayout:
-        """As a rank has it."""
+        """The layout as a rank has it."""
         return cls(Layout.of([("matrix", (6, 2)), ("vector", (5,))]).fields, 0, axes[0].rank, axes)
 
     @property
@@ -80,7 +80,7 @@ T = TypeVar("T")
 
 
 class Meeting:
-    """Where threads give each other tensors: what `size` ranks share."""
+    """The place where threads give each other tensors, which `size` ranks share."""
 
     def __init__(self, size: int) -> None:
         self.slots: list[Tensor | None] = [None] * size

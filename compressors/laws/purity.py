@@ -141,7 +141,7 @@ def _others() -> Tensor:
 
 
 def _attributes(value: Compressor, prefix: str = "") -> dict[str, str]:
-    """What a compressor and those inside it hold, apart from what `cached_property` fills in."""
+    """The attributes of a compressor and those inside it, but for what `cached_property` fills in."""
     attributes: dict[str, str] = {}
     values = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     for name, content in (getattr(value, "__dict__", {}) | values).items():

@@ -167,7 +167,7 @@ def check_shapes(compressor: Compressor) -> None:
 
 
 def check_summable(compressor: Compressor) -> None:
-    """What says it is summable has messages that are; and where parts may be added on the way, the sum is right."""
+    """A summable compressor has summable messages; and where parts may be added on the way, the sum is right."""
     bound = compressor.bind(LAYOUT)
     message = bound.compress(noise(11, 4), streams(4))
     require(message.summable or not bound.summable, f"{compressor}: summable is True, but False of its messages")

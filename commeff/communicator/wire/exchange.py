@@ -63,11 +63,11 @@ class Letters(WireOperation):
         return [self]
 
     def receives(self) -> Iterator[tuple[int, Tensor]]:
-        """What is received from whom over the network."""
+        """The tensors received over the network, by sender."""
         yield from ((p, buffer) for p, buffer in self.incoming.items() if not self._shared(p, self.incoming))
 
     def sends(self) -> Iterator[tuple[int, Tensor]]:
-        """What is sent to whom over the network."""
+        """The tensors sent over the network, by receiver."""
         yield from ((p, buffer) for p, buffer in self.outgoing.items() if not self._shared(p, self.outgoing))
 
     def share(self) -> None:
@@ -92,7 +92,7 @@ class Letters(WireOperation):
             notification.wait()
 
     def arrived(self, peer: int) -> Tensor:
-        """What has arrived from a peer: the buffer, or the peer's memory until `release`."""
+        """The tensor that has arrived from a peer: the buffer, or the peer's memory until `release`."""
         if peer not in self._expected:
             return self.incoming[peer]
         assert self._shared_memory is not None

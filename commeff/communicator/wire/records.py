@@ -73,7 +73,7 @@ def gather_states(state: Any, group: Any = None) -> list[Any] | None:
 
 
 def _place(group: Any) -> torch.device:
-    """Where the group can send from: NCCL alone knows no host memory."""
+    """The device that the group can send from: NCCL alone knows no host memory."""
     nccl_only = "cpu:" not in dist.get_backend_config(group)  # `get_backend` is "undefined" where nobody has named one
     return torch.device("cuda", torch.cuda.current_device()) if nccl_only else torch.device("cpu")
 
@@ -123,7 +123,7 @@ def _skeleton(node: Any, tensors: list[Tensor]) -> Any:
 
 
 def _filled(node: Any, tensors: Sequence[Tensor]) -> Any:
-    """What `_skeleton` took apart."""
+    """Put back together what `_skeleton` took apart."""
     if not isinstance(node, dict):
         return node
     ((kind, value),) = node.items()

@@ -28,7 +28,7 @@ class Problem(ABC):
 
     @abstractmethod
     def possible(self, rows: Rows) -> Mask:
-        """Which rows mean anything. It is asked for free: it prices nothing."""
+        """Mask of the rows that mean anything. It is asked for free: it prices nothing."""
 
     @abstractmethod
     def price(self, rows: Rows) -> Values:
@@ -92,12 +92,12 @@ class Searcher(ABC):
 
     @abstractmethod
     def tell(self, rows: Rows, values: Values) -> None:
-        """What possible rows among them cost, small being good."""
+        """Learn what possible rows among them cost, small being good."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was priced, in order: rows and their values; as many as the budget, or all that there are.
+    """Rows that were priced, in order, and their values; as many as the budget, or all that there are.
 
     Attributes
     ----------
