@@ -42,11 +42,11 @@ class CodedMessage(VariableSparse):
         return (self._indices() < self.d).sum(1)
 
     def of_length(self, k: int) -> Self:
-        columns, some, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
+        columns, least, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
         indices = self.d + columns - counts
         codes = torch.zeros_like(indices)
-        indices[:, :some] = self._indices()[:, :some].where(columns[:some] < counts, indices[:, :some])
-        codes[:, :some] = self._codes()[:, :some]
+        indices[:, :least] = self._indices()[:, :least].where(columns[:least] < counts, indices[:, :least])
+        codes[:, :least] = self._codes()[:, :least]
         return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), kept=k)
 
     def _indices(self) -> Tensor:

@@ -231,8 +231,8 @@ def _whole(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     except TypeError:
         sides = (-1,)
     if any(side < 0 for side in sides):
-        what = f"the shape of {name!r}" if name else "the shape of a vector"
-        raise ValueError(f"{what} must be whole numbers of at least 0, got {tuple(shape)}")
+        subject = f"the shape of {name!r}" if name else "the shape of a vector"
+        raise ValueError(f"{subject} must be whole numbers of at least 0, got {tuple(shape)}")
     return sides
 
 

@@ -43,9 +43,9 @@ class Message(ABC):
         """out += weights @ decode(), for ``out`` (r, d) and ``weights`` (r, w), decoding a few rows at a time."""
         if out.is_meta:
             return
-        some = max(1, _ENTRIES // max(1, self.d))
-        for first in range(0, self.rows, some):
-            rows = slice(first, first + some)
+        chunk = max(1, _ENTRIES // max(1, self.d))
+        for first in range(0, self.rows, chunk):
+            rows = slice(first, first + chunk)
             out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
 
     @property

@@ -86,7 +86,7 @@ class MixingMatrix:
 
     def _check_worker(self, worker: int) -> int:
         if not 0 <= worker < self.n:
-            raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}: workers count from 0")
+            raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}")
         return worker
 
     @cached_property

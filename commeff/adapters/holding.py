@@ -276,12 +276,12 @@ def compare(
             f"the state must be of a DistributedOptimizer, got {', '.join(map(str, state))}: that of another "
             "optimizer has no parameters and no method in it"
         )
-    (mine, n), (its, saved) = current["worker"], state.get("worker", current["worker"])
-    if (mine, n) != (its, saved):
+    (worker, n), (saved_worker, saved_n) = current["worker"], state.get("worker", current["worker"])
+    if (worker, n) != (saved_worker, saved_n):
         raise ValueError(
-            f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
-            "parameters and memories of its own; save at every rank, into a file of its own, and where their number "
-            "changes, give load_state_dict a list of all"
+            f"the state must be that of worker {worker} of {n}, got that of worker {saved_worker} of {saved_n}: a "
+            "worker has parameters and memories of its own; save at every rank, into a file of its own, and where "
+            "their number changes, give load_state_dict a list of all"
         )
     same = state.get("layout", current["layout"]) == current["layout"] and state["buffers"].keys() == buffers.keys()
     if not same or state["parameters"].shape != parameters.shape:

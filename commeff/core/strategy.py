@@ -168,13 +168,13 @@ class Strategy(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers, in copies: tensors with a row for each hosted worker, and plain values, by name."""
-        return saving.save(self, self._begun("state_dict"))
+        return saving.save(self, self._started_layout("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        saving.load(self, self._begun("load_state_dict"), state)
+        saving.load(self, self._started_layout("load_state_dict"), state)
 
-    def _begun(self, what: str) -> Layout:
+    def _started_layout(self, what: str) -> Layout:
         if self._layout is None:
             raise RuntimeError(
                 f"{what} needs a strategy that has been started: call start(x, layout, communicator) first"
@@ -250,7 +250,7 @@ class Strategy(Stateful):
         moving : (w,) bool tensor, optional
             Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
-        self._begun("step")
+        self._started_layout("step")
         if gradient.shape != x.shape:
             raise ValueError(
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "

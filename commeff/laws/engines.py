@@ -35,14 +35,14 @@ class Mail(Transport):
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The sum of everybody's tensor, in rank order."""
-        everybody = self._everybody("all_reduce", tensor)
-        tensor.copy_(torch.stack(everybody).sum(0))
+        tensors = self._collect("all_reduce", tensor)
+        tensor.copy_(torch.stack(tensors).sum(0))
         return lambda: tensor
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """Everybody's rows in rank order."""
-        everybody = torch.cat(self._everybody("all_gather", rows))
-        return lambda: everybody
+        rows_of_all = torch.cat(self._collect("all_gather", rows))
+        return lambda: rows_of_all
 
     def exchange(
         self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
@@ -59,7 +59,7 @@ class Mail(Transport):
         for peer in self._peers:
             self._boxes[self.rank, peer].put((OVER, None))
 
-    def _everybody(self, kind: str, tensor: Tensor) -> list[Tensor]:
+    def _collect(self, kind: str, tensor: Tensor) -> list[Tensor]:
         for peer in self._peers:
             self._send(peer, kind, tensor)
         copy = tensor.clone()

@@ -60,9 +60,9 @@ class StepParts:
     @classmethod
     def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
         """Price the pieces of a model on a cluster."""
-        few, where = policies.unique(DECISIVE)
-        if len(few) < len(policies):
-            return cls.of(few, setting)[where]
+        kinds, inverse = policies.unique(DECISIVE)
+        if len(kinds) < len(policies):
+            return cls.of(kinds, setting)[inverse]
         layer, head, embedding = (price(policies, setting) for price in (layer_pass, head_pass, embedding_pass))
         return cls(layer, head, embedding, boundary_seconds(policies, setting), policies.hidden(0.0))
 

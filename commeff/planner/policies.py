@@ -215,10 +215,10 @@ class Policies:
 
     def unique(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
         """One policy of each kind that differs in some fields, and the kind of each policy."""
-        rows, where = distinct(*(np.ravel(getattr(self, name)) for name in names))
+        rows, inverse = distinct(*(np.ravel(getattr(self, name)) for name in names))
         first = np.empty(len(rows), dtype=np.int64)
-        first[where[::-1]] = np.arange(len(where))[::-1]
-        return self[first], where
+        first[inverse[::-1]] = np.arange(len(inverse))[::-1]
+        return self[first], inverse
 
     def _arrays(self) -> dict[str, Numbers]:
         return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}

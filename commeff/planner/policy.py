@@ -114,7 +114,7 @@ class Policy:
                 f"{len(stages)} pieces"
             )
         if min(stages) < 1:
-            raise ValueError(f"stages must have at least 1 layer each, got {stages}: a piece would be without layers")
+            raise ValueError(f"stages must have at least 1 layer each, got {stages}")
 
     @cached_property
     def worker_method(self) -> WorkerMethod:

@@ -168,8 +168,8 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     for refusal in REFUSALS:
         allowed &= ~refusal.holds(policies, setting)
     left = np.flatnonzero(allowed)
-    kinds, where = policies[left].unique(("method", "workers"))
+    kinds, inverse = policies[left].unique(("method", "workers"))
     for number, (place, workers) in enumerate(zip(kinds.method, kinds.workers, strict=True)):
         if strategy_refusal(policies.methods[place], int(workers), policies.precision, model) is not None:
-            allowed[left[where == number]] = False
+            allowed[left[inverse == number]] = False
     return allowed

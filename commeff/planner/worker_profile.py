@@ -168,9 +168,9 @@ class WorkerProfile:
     @cached_property
     def depends(self) -> Literal["line", "numbers", "shapes"]:
         """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
-        few, sizes = self._few, [_probe(self.model, which).d for which in range(3)]
+        few, sizes = self._few, [_probe(self.model, i).d for i in range(3)]
         try:
-            shaped = [few._probed(which) for which in range(3)]
+            shaped = [few._probed(i) for i in range(3)]
             flat = [_play(few, Layout.flat(d)) for d in sizes[:2]]
         except ValueError:
             return "shapes"
@@ -181,8 +181,8 @@ class WorkerProfile:
     @cached_property
     def line(self) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
         """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
-        sizes = [_probe(self.model, which).d for which in (0, 1)]
-        sheets = [self.like._probed(which) for which in (0, 1)]
+        sizes = [_probe(self.model, i).d for i in (0, 1)]
+        sheets = [self.like._probed(i) for i in (0, 1)]
         low, high = (np.array(_extended(sizes, sheets, d).bytes) for d in (0, 1))
         return sheets[0].pattern, low, high - low
 

@@ -63,14 +63,14 @@ def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers
 
 def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
     """As `alike`, for a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
-    rows, where = distinct(*parts)
+    rows, inverse = distinct(*parts)
     sheets = [of.sheet(ModelPart(*map(int, row))) for row in rows]
     for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
         columns = [i for i, sheet in enumerate(sheets) if sheet.pattern == pattern]
         table = np.zeros((len(sheets[columns[0]].bytes), len(sheets)))
         table[:, columns] = np.array([sheets[i].bytes for i in columns]).T
-        chosen = np.isin(where, columns)
-        yield Alike(index[chosen], pattern, of.hides, table[:, where[chosen]])
+        chosen = np.isin(inverse, columns)
+        yield Alike(index[chosen], pattern, of.hides, table[:, inverse[chosen]])
 
 
 def worker_traffic(
@@ -140,9 +140,9 @@ class _Place:
         if sent.matrix is None:
             return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
         seconds = np.zeros_like(sizes)
-        spots, where = distinct(self.stride, self.pipeline)
+        spots, inverse = distinct(self.stride, self.pipeline)
         for number, (stride, pipeline) in enumerate(spots):
-            members = where == number
+            members = inverse == number
             seconds[members] = self._gossip(sent.matrix, int(stride), int(pipeline), members, sizes[members])
         return seconds
 

@@ -74,10 +74,10 @@ class Workers:
 
     def gather(self, value: Any) -> dict[Place, Any]:
         """The values of all ranks of the worker, by place: numbers, text, and lists and dicts of them."""
-        everyone = [[[*self.place], value]]
+        entries = [[[*self.place], value]]
         for axis in self.inner:
-            everyone = [entry for part in share_json(everyone, axis.group) for entry in part]
-        return {tuple(place): what for place, what in everyone}
+            entries = [entry for part in share_json(entries, axis.group) for entry in part]
+        return {tuple(place): entry for place, entry in entries}
 
     def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
@@ -103,8 +103,8 @@ class Workers:
         if prod(map(len, ranks)) != len(homes):
             return " and ".join(map(str, homes))
         pairs = zip(self.inner, ranks, strict=True)
-        some = [f"{axis.name} {' and '.join(map(str, numbers))}" for axis, numbers in pairs if len(numbers) < axis.size]
-        return ", ".join(some) or "everywhere"
+        parts = [f"{axis.name} {' and '.join(map(str, some))}" for axis, some in pairs if len(some) < axis.size]
+        return ", ".join(parts) or "everywhere"
 
 
 def workers_of(mesh: AnyMesh | None, axis: str, parameters: Mapping[str, nn.Parameter]) -> Workers | None:

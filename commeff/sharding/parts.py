@@ -98,8 +98,8 @@ def ranks_in_words(
     for field in layout.fields:
         copies = layout.copies(field.name)
         first = tensor.rank - tensor.rank % copies
-        some = f"{tensor.name} {first}" if copies == 1 else f"{tensor.name} {first} to {first + copies - 1}"
-        at = [some if copies < tensor.size else "everywhere"]
+        place = f"{tensor.name} {first}" if copies == 1 else f"{tensor.name} {first} to {first + copies - 1}"
+        at = [place if copies < tensor.size else "everywhere"]
         if stages and stages[field.name]:
             at.append(f"pipeline {' and '.join(map(str, stages[field.name]))}")
         if shard.size > 1:

@@ -87,7 +87,7 @@ def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[
     """The things inside that need more than a piece: the name of each, and what it works on."""
     held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
     held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
-    faults = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
+    faults = [fault for value in held if not exact(value, partition) for fault in inexact(value, partition)]
     scope = scope_of(part) if isinstance(part, Stateful) else part.scope
     yield from faults or [(kind_of(part), "whole tensors" if scope == "tensor" else "whole vectors")]
 

@@ -131,8 +131,8 @@ class Pipeline:
         before = [parameter.grad for parameter, _ in tied]
         for parameter, _ in tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
-        asked = torch.arange(self._micro_batches) if self._is_last else None
-        self._schedule(inputs).step(inputs, asked)
+        indices = torch.arange(self._micro_batches) if self._is_last else None
+        self._schedule(inputs).step(inputs, indices)
         for (parameter, axis), earlier in zip(tied, before, strict=True):
             gradient = _gradient(parameter)
             summed = axis.reduce(local(gradient))
@@ -199,11 +199,11 @@ class Pipeline:
 
     def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
         """Shape and type of what goes from stage to stage, for one sample; the first stage tries it out, once."""
-        tried = None
+        sample = None
         if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
             with torch.no_grad(), aside(self._stages[0]):
-                tried = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
-        return self._known("between", inputs, tried, 0)
+                sample = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
+        return self._known("between", inputs, sample, 0)
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
         """Give all stages what the last one has."""

@@ -35,10 +35,10 @@ def check_form(kind: type[Compressor]) -> None:
         require(not plugin or not stray, f"{owner.__name__} annotates {', '.join(stray)} but is no dataclass: {advice}")
     for sample in _samples(kind):
         for field in _fields(kind):
-            value, its = getattr(sample, field.name), f"{sample}: its {field.name}"
+            value, prefix = getattr(sample, field.name), f"{sample}: its {field.name}"
             require(
                 _hashable(value),
-                f"{its} is a {type(value).__name__}, which can change: make it a tuple or a number",
+                f"{prefix} is a {type(value).__name__}, which can change: make it a tuple or a number",
             )
 
 

@@ -133,8 +133,8 @@ class Space:
         at_once = max(1, BLOCK // len(rest))
         blocks, count = list[Rows](), 0
         for start in range(0, len(layouts), at_once):
-            some = layouts[start : start + at_once]
-            rows = np.hstack([np.repeat(some, len(rest), axis=0), np.tile(rest, (len(some), 1))])
+            part = layouts[start : start + at_once]
+            rows = np.hstack([np.repeat(part, len(rest), axis=0), np.tile(rest, (len(part), 1))])
             blocks.append(rows[self.possible(rows, uneven)])
             count += len(blocks[-1])
             if count >= BLOCK // 2:
