@@ -58,7 +58,7 @@ class Gradients:
         before: Callable[[], None],
         unused: bool,
     ) -> None:
-        self._row, self._communicator, self._strategy = holding.updated.row, holding.communicator, strategy
+        self._row, self._communicator, self._strategy = holding.local_part.row, holding.communicator, strategy
         self._scaled, self._before, self._unused = scaled, before, unused
         self._parameters = holding.parameters
         awaited = self._row.awaited(overlap.awaited(strategy)) if holding.once else ()

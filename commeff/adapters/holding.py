@@ -16,7 +16,7 @@ from commeff.sharding.borrowed import borrowed
 from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
 from commeff.sharding.precision import lower_frozen
-from commeff.sharding.rows import Updated, build_row
+from commeff.sharding.rows import LocalPart, build_row
 from commeff.training.evaluation import calibrate
 
 Models = nn.Module | Sequence[nn.Module]
@@ -38,7 +38,7 @@ class Holding:
         What the process computes with.
     computed : Layout
         The layout of these.
-    updated : Updated
+    local_part : LocalPart
         The part of them that it updates.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
@@ -84,18 +84,18 @@ class Holding:
                     fully(part, native_mesh, dtype=dtype)
             self.parameters = self._trainable()
             self.computed = Layout.of([(name, tuple(p.shape)) for name, p in self.parameters.items()])
-            self.updated: Updated = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, dtype)
+            self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, dtype)
             lower_frozen(self.parts, dtype)
         else:
             workers.check(self._trainable())
             self._begin_alike(None)
             self.parameters = self._trainable()
-            self.updated = borrowed(self.parameters, self.parts, workers)
-            self.computed = self.updated.layout
+            self.local_part = borrowed(self.parameters, self.parts, workers)
+            self.computed = self.local_part.layout
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
         self.inner = list(native_mesh.inner.values()) if native_mesh is not None else []
-        self.copied = self.updated.row.copied
+        self.copied = self.local_part.row.copied
         self.once = workers is None and (native_mesh is None or native_mesh.degrees["pipeline"] == 1)
 
     def _trainable(self) -> dict[str, nn.Parameter]:
@@ -119,8 +119,8 @@ class Holding:
 
     def average_into(self, model: Models, batches: Iterable[Any] | None = None) -> None:
         """Make another model of this kind the average one; every process calls it."""
-        row = self.updated.row.parameters
-        mean = self.updated.row.whole(observe(self.communicator, row).to(row)[None])[0]
+        row = self.local_part.row.parameters
+        mean = self.local_part.row.whole(observe(self.communicator, row).to(row)[None])[0]
         resharded(parts := parts_of(model))
         targets = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
         buffers = named(parts, nn.Module.named_buffers)
@@ -135,7 +135,7 @@ class Holding:
     @contextmanager
     def averaged(self, batches: Iterable[Any] | None = None) -> Iterator[None]:
         """The model is the average one meanwhile, at every process."""
-        row = self.updated.row
+        row = self.local_part.row
         saved, buffers = row.parameters.clone(), {name: distinct(b).clone() for name, b in self.buffers.items()}
         resharded(self.parts)
         mean = observe(self.communicator, saved).to(saved)[None]

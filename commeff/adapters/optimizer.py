@@ -170,7 +170,7 @@ class DistributedOptimizer(Optimizer):
         )
         self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
         self._scale = LossScale(holding.inner) if scaled else None
-        self._row, layout, partition = holding.updated
+        self._row, layout, partition = holding.local_part
         grouping = Grouping(holding.parameters, groups)
         self._layout = layout = grouping.of(layout)
         parameters = self._row.parameters

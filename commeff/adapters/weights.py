@@ -32,7 +32,7 @@ class Weights:
     """
 
     def __init__(self, holding: Holding, strategy: Strategy) -> None:
-        self._holding, self._row = holding, holding.updated.row
+        self._holding, self._row = holding, holding.local_part.row
         self._remembered = remembers(strategy.parameters) or not isinstance(strategy.local, Local)
         self._first, self._expected = True, self._digests()
         self._versions = self._writes()

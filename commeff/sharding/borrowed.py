@@ -22,7 +22,7 @@ from commeff.sharding.foreign import Place, Workers, local, resharded
 from commeff.sharding.layout import Holders, ShardedLayout
 from commeff.sharding.parts import parts_of
 from commeff.sharding.row import Row, Span
-from commeff.sharding.rows import Updated
+from commeff.sharding.rows import LocalPart
 from commeff.sharding.shard import Shard, runs_of
 
 
@@ -212,13 +212,13 @@ class BorrowedRow(Row):
             yield parameter, row[0, field.start : field.stop].view(field.shape)
 
 
-def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Updated:
+def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> LocalPart:
     """This rank's part of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
     layout, homes = row.placements
     if not isinstance(layout, ShardedLayout):
-        return Updated(row, layout)
-    return Updated(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
+        return LocalPart(row, layout)
+    return LocalPart(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
 
 
 def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> Iterable[str]:

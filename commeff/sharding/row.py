@@ -109,7 +109,7 @@ class Row(ABC):
         return None  # what is shared by FSDP is taken, or the user's
 
     def gradients_changed(self, writes: int = 0) -> bool:
-        """Whether gradients are not those that `arrived` took, or were written into more than `writes` times."""
+        """Whether gradients are not those that `arrived` took, or were written into other than `writes` times."""
         return any(self._named[name].grad is not None for name in self._consumed)
 
     def copies(self) -> list[str]:
