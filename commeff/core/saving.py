@@ -45,7 +45,7 @@ class MemorySaver:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is equal on every process, and no tensor; not of a table the part that is empty."""
+        """The values, no tensors, that are equal on every process; without the empty parts of tables."""
         tables = {name.rpartition("/")[0] for name in self.saved}
         return {path: value for path, value in self._values.items() if value != {} or path not in tables}
 

@@ -119,7 +119,7 @@ class WorkerMethod:
 
 
 class PolicySetting(NamedTuple):
-    """What is trained, and where: what a price depends on beside the policy.
+    """The model and where it is trained: all that a price depends on beside the policy.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
 
 @dataclass(frozen=True)
 class Policy:
-    """A layout of a training step over GPUs.
+    """How a training step is spread over GPUs.
 
     Ranks are numbered tensor first, then shard, worker and pipeline stage, so tensor groups sit in a node where they
     fit.

@@ -100,12 +100,13 @@ class Sharing(NamedTuple):
     backward: Numbers
     exposed_share: Numbers
 
-    def exposed(self, forward: Numbers, backward: Numbers, share: Numbers) -> Numbers:
-        """The seconds left of both where computing hides that share: each behind its own passes, which
-        compute for `forward` and `backward` seconds, as weights are fetched one unit ahead.
+    def exposed(self, forward_room: Numbers, backward_room: Numbers, share: Numbers) -> Numbers:
+        """The seconds left of `forward` and `backward` where computing hides that share: each behind its own passes,
+        which compute for `forward_room` and `backward_room` seconds, as weights are fetched one unit ahead.
         """
         ahead, behind = ((1 - self.exposed_share) * seconds for seconds in (self.forward, self.backward))
-        return self.forward + self.backward - share * (np.minimum(ahead, forward) + np.minimum(behind, backward))
+        hidden = np.minimum(ahead, forward_room) + np.minimum(behind, backward_room)
+        return self.forward + self.backward - share * hidden
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:

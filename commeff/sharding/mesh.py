@@ -96,7 +96,7 @@ class Mesh:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """What is sent inside a worker meanwhile, to measure or to save, is no part of its training."""
+        """Count nothing that is sent inside a worker meanwhile, to measure or to save, as its training."""
         before = {axis: (axis.bytes, axis.waited) for outer in self.inner.values() for axis in outer.family}
         yield
         for axis in [axis for outer in self.inner.values() for axis in outer.family]:

@@ -20,7 +20,7 @@ Store = Callable[[Axis], AbstractContextManager[Any]]
 
 
 class Recomputation(NamedTuple):
-    """What is computed anew, and where meanwhile the inputs lie that this begins with.
+    """The part that is computed anew, and where the inputs that it begins with lie meanwhile.
 
     Attributes
     ----------
