@@ -24,9 +24,9 @@ class Box(NamedTuple):
     tensor : str
         The name of the tensor.
     shape : tuple of int
-        Of the whole tensor; (1,) if it is a single number.
+        The shape of the whole tensor; (1,) if it is a single number.
     offsets, sizes : tuple of int
-        Of the box in it.
+        The place and size of the box in it.
     start, stop : int
         The columns.
     """
@@ -40,19 +40,19 @@ class Box(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """Where the columns that a process updates lie in the tensors of a model: here, of one that it has as a whole.
+class ColumnMap:
+    """A map of the columns that a process updates into the tensors of a model: here, of one that it has as a whole.
 
     Attributes
     ----------
     layout : Layout
-        Of the tensors, or pieces of tensors, that the process computes with.
+        The tensors, or pieces of tensors, that the process computes with.
     spans : tuple of (int, int)
         The columns of these that it updates.
 
     Examples
     --------
-    >>> whole = Whereabouts.of(Layout.of([("matrix", (2, 3)), ("vector", (2,))]))
+    >>> whole = ColumnMap.of(Layout.of([("matrix", (2, 3)), ("vector", (2,))]))
     >>> [box[2:] for box in whole.boxes([(2, 7)])]
     [((0, 2), (1, 1), 0, 1), ((1, 0), (1, 3), 1, 4), ((0,), (1,), 4, 5)]
     """
@@ -61,30 +61,30 @@ class Whereabouts:
     spans: tuple[Span, ...]
 
     @classmethod
-    def of(cls, layout: Layout) -> Whereabouts:
-        """Of a process that has whole models."""
+    def of(cls, layout: Layout) -> ColumnMap:
+        """The map of a process that has whole models."""
         return cls(layout, ((0, layout.d),))
 
     @property
-    def lent(self) -> Whereabouts:
-        """Without the tensors that another process is asked for."""
+    def owned(self) -> ColumnMap:
+        """The map without the tensors that another process is asked for."""
         return self
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Of the whole tensors of which something is here."""
+        """The shapes of the whole tensors of which something is here."""
         return {field.name: field.shape or (1,) for field in self.layout.fields}
 
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
         """The boxes that columns of the layout are, in their order, counted from the first of these columns."""
-        found, at = list[Box](), 0
+        boxes, column = list[Box](), 0
         for start, stop in spans:
             for field in self.layout.fields:
                 first, last = max(field.start, start), min(field.stop, stop)
                 for offsets, sizes in _stretch(field.shape or (1,), first - field.start, last - first):
-                    found.append(Box(field.name, field.shape or (1,), offsets, sizes, at, at + prod(sizes)))
-                    at += prod(sizes)
-        return found
+                    boxes.append(Box(field.name, field.shape or (1,), offsets, sizes, column, column + prod(sizes)))
+                    column += prod(sizes)
+        return boxes
 
 
 class Boxes:
@@ -93,14 +93,14 @@ class Boxes:
     Parameters
     ----------
     shape : sequence of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     boxes : iterable of (offsets, Tensor)
         The boxes.
 
     Attributes
     ----------
     shape : tuple of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     boxes : dict of tuple of int to Tensor
         By their offsets in it, the boxes that are here.
 
@@ -125,7 +125,7 @@ class Boxes:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the boxes."""
+        """The type of the boxes."""
         return next((box.dtype for box in self.boxes.values()), torch.get_default_dtype())
 
     def put(self, offsets: Sequence[int], box: Tensor) -> None:
@@ -174,7 +174,7 @@ class Boxes:
         return self.read((0,) * len(self.shape), self.shape)
 
     def plain(self) -> list[Any]:
-        """The same in lists, of which `Boxes(*plain)` is made again."""
+        """The tensor as lists, from which `Boxes(*plain)` makes it again."""
         return [list(self.shape), [[list(offsets), box] for offsets, box in self.boxes.items()]]
 
 

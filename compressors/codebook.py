@@ -50,7 +50,7 @@ def level_times(data: Tensor, scale: Tensor, levels: tuple[float, ...]) -> Tenso
 
 
 def midpoints(levels: tuple[float, ...]) -> list[float]:
-    """Where the nearest level changes."""
+    """The numbers at which the nearest level changes."""
     return [(low + high) / 2 for low, high in pairwise(levels)]
 
 

@@ -35,18 +35,18 @@ class CodedMessage(VariableSparse):
         scale, indices, codes = self.parts[0], self._indices(), self._codes().long()
         magnitudes = codes % self.levels + 1
         values = torch.where(codes < self.levels, magnitudes, -magnitudes).to(scale.dtype) * (scale / self.levels)
-        own = indices < self.d
-        return indices.where(own, 0), values.where(own, 0)
+        valid = indices < self.d
+        return indices.where(valid, 0), values.where(valid, 0)
 
     def counts(self) -> Tensor:
         return (self._indices() < self.d).sum(1)
 
     def of_length(self, k: int) -> Self:
-        columns, some, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
+        columns, least, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
         indices = self.d + columns - counts
         codes = torch.zeros_like(indices)
-        indices[:, :some] = self._indices()[:, :some].where(columns[:some] < counts, indices[:, :some])
-        codes[:, :some] = self._codes()[:, :some]
+        indices[:, :least] = self._indices()[:, :least].where(columns[:least] < counts, indices[:, :least])
+        codes[:, :least] = self._codes()[:, :least]
         return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), kept=k)
 
     def _indices(self) -> Tensor:
@@ -116,16 +116,16 @@ class Coded(Compressor):
         assert isinstance(message, LevelsMessage)
         (scale, packed), s = message.parts, message.levels
         if vectors.is_meta:
-            indices, found = (packed.new_empty(rows, d, dtype=torch.int64) for _ in range(2))
+            indices, codes = (packed.new_empty(rows, d, dtype=torch.int64) for _ in range(2))
         else:
             levels = unpack(packed, code_bits(2 * s + 1), d)
             counts, row, column, place = left_aligned(levels != s)
             longest = int(counts.max()) if rows else 0
             indices = d + torch.arange(longest, device=row.device) - counts[:, None]
-            found = torch.zeros_like(indices)
+            codes = torch.zeros_like(indices)
             values = levels[row, column].long() - s
-            indices[row, place], found[row, place] = column, values.abs() - 1 + s * (values < 0)
-        parts = _parts(scale, indices, found, d, s)
+            indices[row, place], codes[row, place] = column, values.abs() - 1 + s * (values < 0)
+        parts = _parts(scale, indices, codes, d, s)
         return CodedMessage(parts, d, vectors.dtype, s, indices.shape[1])
 
     def omega(self, d: int) -> float | None:

@@ -124,14 +124,14 @@ def by_columns(
     outs: list[Tensor] = []
     for row, column in places:
         tile, short = vectors[row, column], rest if column.stop % 8 else 0
-        own = [s[row] if isinstance(s, Tensor) else s for s in settings]
+        row_settings = [s[row] if isinstance(s, Tensor) else s for s in settings]
         if random is not None:
             source = tile.new_empty(tile.shape, dtype=torch.int32)
             if not tile.is_meta:  # or as many bits are drawn as nobody has room for
                 source = random.select(row).shifted(column.start).source(column.stop - column.start)
-            own.append(pad(source, (0, 8 - short)) if short and source.dtype == torch.int32 else source)
+            row_settings.append(pad(source, (0, 8 - short)) if short and source.dtype == torch.int32 else source)
         tile = pad(tile, (0, 8 - short)) if short else tile
-        results = function(tile, *own)
+        results = function(tile, *row_settings)
         if len(places) == 1 and not short:
             return results
         width = max(tile.shape[1], 1)

@@ -179,7 +179,7 @@ class Layout:
         return None
 
     def copies(self, name: str) -> int:
-        """How many of the peers for a tensor, with this process, hold what is here of it."""
+        """The number of peers for a tensor, with this process, that hold what is here of it."""
         return 1
 
     def spans(self, start: int, stop: int) -> list[tuple[int, int]]:
@@ -231,8 +231,8 @@ def _whole(name: str, shape: Sequence[int]) -> tuple[int, ...]:
     except TypeError:
         sides = (-1,)
     if any(side < 0 for side in sides):
-        what = f"the shape of {name!r}" if name else "the shape of a vector"
-        raise ValueError(f"{what} must be whole numbers of at least 0, got {tuple(shape)}: it counts coordinates")
+        subject = f"the shape of {name!r}" if name else "the shape of a vector"
+        raise ValueError(f"{subject} must be whole numbers of at least 0, got {tuple(shape)}")
     return sides
 
 

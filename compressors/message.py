@@ -43,9 +43,9 @@ class Message(ABC):
         """out += weights @ decode(), for ``out`` (r, d) and ``weights`` (r, w), decoding a few rows at a time."""
         if out.is_meta:
             return
-        some = max(1, _ENTRIES // max(1, self.d))
-        for first in range(0, self.rows, some):
-            rows = slice(first, first + some)
+        chunk = max(1, _ENTRIES // max(1, self.d))
+        for first in range(0, self.rows, chunk):
+            rows = slice(first, first + chunk)
             out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
 
     @property
@@ -70,7 +70,7 @@ class Message(ABC):
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """What values decide of the size of a row, which is that of the longest; none where the settings tell."""
+        """The sizes that values decide, those of the longest row; none where the settings tell."""
         return ()
 
     def stretched(self, lengths: Sequence[int]) -> Self:
@@ -79,7 +79,7 @@ class Message(ABC):
 
     @property
     def count(self) -> int:
-        """How many messages one after the other this one stands for."""
+        """The number of messages, one after the other, that this one stands for."""
         return 1
 
     @property
@@ -110,7 +110,7 @@ class Message(ABC):
 
 def agreed(messages: Sequence[Message]) -> list[Message]:
     """The messages as long as the longest of them."""
-    lengths = [max(each) for each in zip(*(message.lengths for message in messages), strict=True)]
+    lengths = [max(sizes) for sizes in zip(*(message.lengths for message in messages), strict=True)]
     return [message.stretched(lengths) for message in messages]
 
 
@@ -209,17 +209,17 @@ class Compound(Message, ABC):
     @property
     def inner(self) -> list[Message]:
         """The messages inside, with their rows."""
-        parts = iter(self.parts[self._own :])
+        parts = iter(self.parts[self._outer_count :])
         return [form.with_parts([next(parts) for _ in form.parts]) for form in self.forms]
 
     @property
-    def _own(self) -> int:
+    def _outer_count(self) -> int:
         """Number of parts that belong to no inner message."""
         return len(self.parts) - sum(len(form.parts) for form in self.forms)
 
     @property
     def summable(self) -> bool:
-        return self._own == 0 and all(form.summable for form in self.forms)
+        return self._outer_count == 0 and all(form.summable for form in self.forms)
 
     @property
     def count(self) -> int:
@@ -234,7 +234,7 @@ class Compound(Message, ABC):
             return self
         rest = iter(lengths)
         parts, forms = joined([message.stretched([next(rest) for _ in message.lengths]) for message in self.inner])
-        return replace(self, parts=(*self.parts[: self._own], *parts), forms=forms)
+        return replace(self, parts=(*self.parts[: self._outer_count], *parts), forms=forms)
 
 
 def joined(messages: Sequence[Message]) -> tuple[tuple[Tensor, ...], tuple[Message, ...]]:

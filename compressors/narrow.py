@@ -48,7 +48,7 @@ class Fp8Message(Tiled):
 
 @compiled
 def floats(data: Tensor, unit: Tensor, name: str) -> Tensor:
-    """What bytes of a format stand for, times the unit."""
+    """The numbers that bytes of a format stand for, times the unit."""
     return data.view(FORMATS[name].dtype).to(unit.dtype) * unit
 
 
@@ -131,7 +131,7 @@ class NaturalMessage(Tiled):
 
 @compiled
 def powers(exponents: Tensor, signs: Tensor) -> Tensor:
-    """What exponents with packed signs stand for, float32."""
+    """The numbers that exponents with packed signs stand for, float32."""
     minus = unpacked(signs, 1)[:, : exponents.shape[1]].to(torch.int32)
     return (exponents.to(torch.int32) << _MANTISSA | minus << 31).view(torch.float32)
 

@@ -76,9 +76,7 @@ class PerTensor(Compressor):
 
     def bind(self, layout: Layout) -> Self:
         if not layout.fields:
-            raise ValueError(
-                "PerTensor: the layout must have at least one tensor, got none: there is nothing to compress"
-            )
+            raise ValueError("PerTensor: the layout must have at least one tensor, got none")
         tensors = [(f, Layout((f._replace(start=0, stop=f.stop - f.start),))) for f in layout.fields]
         return replace(self, _layout=layout, _bound=tuple(self._of(field).bind(tensor) for field, tensor in tensors))
 
@@ -109,9 +107,7 @@ class PerTensor(Compressor):
 
     def _tensors(self) -> Iterator[tuple[Field, Compressor]]:
         if self._layout is None:
-            raise ValueError(
-                "PerTensor must be bound before it is used, got no layout: it needs the tensors; call bind(layout)"
-            )
+            raise ValueError("PerTensor must be bound before it is used, got no layout: call bind(layout)")
         return zip(self._layout.fields, self._bound, strict=True)
 
     @classmethod

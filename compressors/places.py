@@ -25,7 +25,7 @@ class Stretches(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many places they are."""
+        """The number of places."""
         return self.length * self.times
 
     def part(self, first: int, last: int) -> tuple[Stretches, ...]:
@@ -56,11 +56,11 @@ def part(runs: Sequence[Stretches], first: int, last: int) -> tuple[Stretches, .
     >>> part([Stretches(0, 4), Stretches(10, 4)], 2, 6)
     (Stretches(start=2, length=2, stride=0, times=1), Stretches(start=10, length=2, stride=0, times=1))
     """
-    found: list[Stretches] = []
+    stretches: list[Stretches] = []
     for run in runs:
-        found += run.part(max(first, 0), min(last, run.size))
+        stretches += run.part(max(first, 0), min(last, run.size))
         first, last = first - run.size, last - run.size
-    return tuple(found)
+    return tuple(stretches)
 
 
 class Places:
@@ -142,9 +142,9 @@ class Places:
         starts, firsts = self._tensors(places.device)
         ordered, order = starts.sort()
         rank = torch.searchsorted(ordered, places, right=True).sub_(1)
-        here, stretch = rank >= 0, order[rank.clamp_(min=0)]
+        inside, stretch = rank >= 0, order[rank.clamp_(min=0)]
         columns = firsts[stretch] + places - starts[stretch]
-        return here & (columns < firsts[stretch + 1]), columns
+        return inside & (columns < firsts[stretch + 1]), columns
 
     def _tensors(self, device: torch.device) -> tuple[Tensor, Tensor]:
         if device not in self._on:

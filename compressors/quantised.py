@@ -41,7 +41,7 @@ class LevelsMessage(Tiled):
 
 @compiled
 def multiples(data: Tensor, unit: Tensor, levels: int) -> Tensor:
-    """What packed codes of at most 8 bits stand for, multiples of the unit."""
+    """The numbers that packed codes of at most 8 bits stand for, multiples of the unit."""
     codes = unpacked(data, code_bits(2 * levels + 1))
     return codes.to(unit.dtype).sub_(levels).mul_(unit)
 

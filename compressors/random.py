@@ -76,7 +76,7 @@ class WorkerRandom:
 
     @cached_property
     def _common(self) -> int:
-        """What all rows' keys have in common; most streams are handed out and never drawn from, so it waits."""
+        """The part that all rows' keys share; most streams are handed out and never drawn from, so it waits."""
         seed, path, step = self._origin
         return mix(_hashed(seed, path) + GOLDEN * step)
 

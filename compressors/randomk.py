@@ -89,8 +89,8 @@ class RandomK(Sparsifier):
         keys = random.choice_keys(self.shared)
         values = vectors.gather(1, choose(keys, d, k).expand(len(vectors), -1))
         parts, forms = joined([DenseMessage((values.mul_(d / k) if self.scaled and k else values,), k, vectors.dtype)])
-        own = () if self.shared else (keys[:, None],)
-        return Drawn((*own, *parts), d, vectors.dtype, forms, keys if self.shared else None)
+        key_parts = () if self.shared else (keys[:, None],)
+        return Drawn((*key_parts, *parts), d, vectors.dtype, forms, keys if self.shared else None)
 
     def omega(self, d: int) -> float | None:
         k = self.kept(d)
@@ -138,8 +138,8 @@ class RandomKTogether(Together[RandomK]):
         else:
             origin = self.layout.whole.origin
             chosen = choose(random.at(origin).choice_keys(shared=True), d, k)[0] + origin
-            here, columns = self.layout.places.find(chosen)
-            columns = columns[here]
+            present, columns = self.layout.places.find(chosen)
+            columns = columns[present]
         values = vectors[:, columns]
         scaled = values.mul_(d / k) if self.compressor.scaled and k else values
         parts, forms = joined([DenseMessage((scaled,), len(columns), vectors.dtype)])

@@ -119,9 +119,9 @@ class CountSketch(Compressor):
         for columns in bands(rows * self.rows, d, vectors.device):
             cells, signs = _hashed(keys, columns, table)
             table.scatter_add_(2, cells, vectors[:, None, columns].to(kind) * signs)
-        own = () if self.summable else (keys[:, None],)
+        key_parts = () if self.summable else (keys[:, None],)
         common = keys if self.summable else None
-        return SketchMessage((*own, table), d, vectors.dtype, not self.summable, common)
+        return SketchMessage((*key_parts, table), d, vectors.dtype, not self.summable, common)
 
     def omega(self, d: int) -> float:
         return max(d - 1, 0) / (self.width * (self.rows if self.summable else 1))

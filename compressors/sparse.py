@@ -33,7 +33,7 @@ class Sparse(Compound, ABC):
 
     def with_values(self, values: Message) -> Self:
         """The same coordinates with another message of their values."""
-        return replace(self, parts=(*self.parts[: self._own], *values.parts), forms=(values.form,))
+        return replace(self, parts=(*self.parts[: self._outer_count], *values.parts), forms=(values.form,))
 
     def coordinates(self) -> tuple[Tensor, Tensor]:
         """(w, k): indices and values."""

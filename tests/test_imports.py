@@ -225,3 +225,24 @@ def test_rooms_form_no_circles() -> None:
     assert circles(imported, packages) == []
     imported["commeff.experiments.run.launch.rendezvous"].add("commeff.experiments.run.runner")
     assert circles(imported, packages) == [["commeff.experiments.run", "commeff.experiments.run.launch"]]
+
+
+def file_circles(trees: Mapping[str, ast.Module]) -> list[list[str]]:
+    """Files of one folder that reach each other by imports at the top of modules, through files of that folder."""
+    graph = networkx.DiGraph()
+    for module, tree in trees.items():
+        top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]  # not `if TYPE_CHECKING`
+        for name in imports(ast.Module([*top], [])):
+            while name and name not in trees:
+                name = name.rpartition(".")[0]
+            if name.rpartition(".")[0] == module.rpartition(".")[0]:
+                graph.add_edge(module, name)
+    return [sorted(files) for files in networkx.strongly_connected_components(graph) if len(files) > 1]
+
+
+def test_the_files_of_a_room_form_no_circles() -> None:
+    trees = {module_name(path): ast.parse(path.read_text()) for path in sources()}
+    assert file_circles(trees) == []
+    trees["commeff.core.state"].body += ast.parse("from commeff.core.strategy import Strategy").body
+    (circle,) = file_circles(trees)
+    assert {"commeff.core.state", "commeff.core.strategy"} <= {*circle}

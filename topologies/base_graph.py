@@ -83,14 +83,14 @@ def _simple_base(workers: list[int], k: int) -> Schedule:
     meeting = len(_hyper_hypercube(list(chain(*sets[0])), k))
     steps: Schedule = [[] for _ in range(meeting + 1 + len(_hyper_hypercube(sets[0][0], k)))]
     for turn, blocks in enumerate(sets):
-        own, later = list(chain(*blocks)), list(chain(*chain(*sets[turn + 1 :])))
-        _repeat(_hyper_hypercube(own, k), steps[:meeting])
+        current, later = list(chain(*blocks)), list(chain(*chain(*sets[turn + 1 :])))
+        _repeat(_hyper_hypercube(current, k), steps[:meeting])
         if later:
-            weight = len(own) / (len(own) + len(later)) / len(blocks)
+            weight = len(current) / (len(current) + len(later)) / len(blocks)
             idle = list(chain(*(block[len(later) :] for block in blocks)))
             steps[meeting + turn] += [(i, j, weight) for block in blocks for i, j in zip(later, block, strict=False)]
             steps[meeting + turn] += _cliques(idle[start : start + k + 1] for start in range(0, len(idle), k + 1))
-        ending = blocks if len(blocks[0]) > 1 else [own]
+        ending = blocks if len(blocks[0]) > 1 else [current]
         _repeat(_together(_hyper_hypercube(block, k) for block in ending), steps[meeting + turn + bool(later) :])
     return steps
 

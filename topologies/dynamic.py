@@ -43,7 +43,7 @@ def random_matching(n: int, seed: int) -> Topology:
     n : int
         Workers, from 1.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------

@@ -39,7 +39,7 @@ def d_equistatic(n: int, m: int, seed: int) -> Topology:
     m : int
         Shifts that are drawn, from 1: the most messages a worker sends in a step.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def u_equistatic(n: int, m: int, seed: int) -> Topology:
     m : int
         Shifts that are drawn, from 1: half of the most messages a worker sends in a step.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def od_equidyn(n: int, eta: float, seed: int) -> Topology:
     eta : float
         Weight of what is received, in (0, 1]; 1/2 is the better one for large n.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def ou_equidyn(n: int, eta: float, seed: int) -> Topology:
     eta : float
         Weight of what is received, in (0, 1]; 1/2 is the better one for large n.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------

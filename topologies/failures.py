@@ -101,11 +101,11 @@ def failing_links(topology: Topology, p: float, seed: int, push_sum: bool = Fals
     Parameters
     ----------
     topology : Topology
-        Of the links that there are, fixed or changing.
+        The graph of all links, fixed or changing.
     p : float
         The probability of a failure, in [0, 1).
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
     push_sum : bool
         Keep the columns' sums, as `sgp` needs.
 
@@ -135,9 +135,9 @@ def _with_failures(topology: Topology, p: float, seed: int, keep: Sums | None, s
     receivers, senders = links.row.astype(np.int64), links.col.astype(np.int64)
     if matrix.symmetric:
         receivers, senders = np.minimum(receivers, senders), np.maximum(receivers, senders)
-    distinct, which = np.unique(receivers * matrix.n + senders, return_inverse=True)
+    distinct, inverse = np.unique(receivers * matrix.n + senders, return_inverse=True)
     failed = np.random.default_rng([seed, step]).random(len(distinct)) < p
-    return without_links(matrix, failed[which], keep)
+    return without_links(matrix, failed[inverse], keep)
 
 
 def among(matrix: MixingMatrix, present: ArrayLike, keep: Sums | None = None) -> MixingMatrix:

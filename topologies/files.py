@@ -47,7 +47,7 @@ def read_matrices(path: str) -> list[NDArray[np.float64]]:
 
 
 def _read(path: str) -> bytes:
-    """What a regular file holds; a pipe or a device is not waited for."""
+    """Read a regular file; a pipe or a device is not waited for."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(0, "it is no regular file")

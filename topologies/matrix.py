@@ -77,16 +77,16 @@ class MixingMatrix:
         return self._csr.copy()
 
     def received(self, worker: int) -> dict[int, float]:
-        """What `worker` receives: sender -> weight, senders in order, its own weight among them."""
+        """The weights that `worker` receives with: sender -> weight, senders in order, itself among them."""
         return dict(zip(*self.rows[self._check_worker(worker)], strict=True))
 
     def sent(self, worker: int) -> dict[int, float]:
-        """Where the vector of `worker` goes: receiver -> weight, receivers in order, itself among them."""
+        """The weights that `worker` is received with: receiver -> weight, receivers in order, itself among them."""
         return dict(zip(*self.columns[self._check_worker(worker)], strict=True))
 
     def _check_worker(self, worker: int) -> int:
         if not 0 <= worker < self.n:
-            raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}: workers count from 0")
+            raise ValueError(f"worker must lie in [0, {self.n - 1}], got {worker}")
         return worker
 
     @cached_property
@@ -255,9 +255,9 @@ def symmetric(n: int, first: ArrayLike, second: ArrayLike, weights: ArrayLike) -
     one, other = np.asarray(first, dtype=np.int64), np.asarray(second, dtype=np.int64)
     receivers, senders = np.append(one, other), np.append(other, one)
     values = np.tile(np.broadcast_to(np.asarray(weights, dtype=np.float64), one.shape), 2)
-    own_weights = 1 - np.bincount(receivers, values, minlength=n)
-    own = np.arange(n)
-    return _from_entries(n, np.append(receivers, own), np.append(senders, own), np.append(values, own_weights))
+    diagonal = 1 - np.bincount(receivers, values, minlength=n)
+    nodes = np.arange(n)
+    return _from_entries(n, np.append(receivers, nodes), np.append(senders, nodes), np.append(values, diagonal))
 
 
 def _from_entries(n: int, receivers: ArrayLike, senders: ArrayLike, weights: ArrayLike) -> MixingMatrix:

@@ -22,7 +22,7 @@ def random_pairs(topology: Topology, seed: int) -> Topology:
     topology : Topology
         Who may meet whom; its weights do not count.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------

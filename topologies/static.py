@@ -222,7 +222,7 @@ def erdos_renyi(n: int, p: float, seed: int) -> Topology:
     p : float
         Probability of each edge, in (0, 1]; graphs are connected from about ln(n)/n on.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------
@@ -247,7 +247,7 @@ def random_regular(n: int, degree: int, seed: int) -> Topology:
     degree : int
         Neighbours of each worker, below n; n * degree is even.
     seed : int
-        Of the random draws, from 0; equal on every worker.
+        The seed of the random draws, from 0; equal on every worker.
 
     Examples
     --------

@@ -92,8 +92,8 @@ def from_matrices(matrices: Iterable[MixingMatrix | ArrayLike] | str) -> Topolog
     >>> topology.period, topology.at(4).received(0), topology.at(5).received(0)
     (2, {0: 0.5, 1: 0.5}, {0: 1.0})
     """
-    given = read_matrices(matrices) if isinstance(matrices, str) else matrices
-    sequence = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in given)
+    sources = read_matrices(matrices) if isinstance(matrices, str) else matrices
+    sequence = tuple(m if isinstance(m, MixingMatrix) else MixingMatrix(m) for m in sources)
     sizes = sorted({m.n for m in sequence})
     if len(sizes) != 1:
         raise ValueError(f"from_matrices: there must be at least one matrix, all of one size, got sizes {sizes}")

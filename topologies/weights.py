@@ -54,7 +54,7 @@ def from_graph(
     weights : str, optional
         The row of the table; None, the default, is metropolis for undirected graphs and uniform for directed ones.
     directed : bool
-        Of an edge list: i sends to j, and j not to i. Other graphs say so themselves.
+        Whether i sends to j and not j to i, in an edge list. Other graphs say so themselves.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from commeff.transforms.encoders import as_encoder
 
 
 class HookState:
-    """What `average_hook` remembers: an encoder for each bucket, the clock, and what has been sent.
+    """The memory of `average_hook`: an encoder for each bucket, the clock, and what has been sent.
 
         from commeff.adapters.ddp_hook import HookState, average_hook
 
@@ -77,7 +77,7 @@ class HookState:
 
     def state_dict(self) -> dict[str, Any]:
         """The clock, and this worker's memory of each bucket."""
-        buckets = {number: saving.save(each, self._layouts[number]) for number, each in self.encoders.items()}
+        buckets = {number: saving.save(encoder, self._layouts[number]) for number, encoder in self.encoders.items()}
         return {"step": self.communicator.step, "buckets": buckets}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

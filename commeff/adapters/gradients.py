@@ -58,7 +58,7 @@ class Gradients:
         before: Callable[[], None],
         unused: bool,
     ) -> None:
-        self._row, self._communicator, self._strategy = holding.dealt.row, holding.communicator, strategy
+        self._row, self._communicator, self._strategy = holding.local_part.row, holding.communicator, strategy
         self._scaled, self._before, self._unused = scaled, before, unused
         self._parameters = holding.parameters
         awaited = self._row.awaited(overlap.awaited(strategy)) if holding.once else ()
@@ -73,12 +73,12 @@ class Gradients:
         self.begin()
 
     @property
-    def taken(self) -> bool:
-        """Whether some are not where backward has left them any more."""
+    def consumed(self) -> bool:
+        """Whether some are no longer where backward left them."""
         return self.sent or self._row.takes
 
     def begin(self) -> None:
-        """Those of another step are to come."""
+        """Begin to wait for the gradients of another step."""
         self._posted = self.sent = self._begun = False
         self._listen()
 
@@ -88,12 +88,12 @@ class Gradients:
         elif self._early:
             self._arrivals.listen(self._arrived)
         else:
-            self._arrivals.listen(self._kept if self._guarded else None, once=False)
+            self._arrivals.listen(self._note_gradients if self._guarded else None, once=False)
 
     @contextmanager
     def accumulating(self) -> Iterator[None]:
-        """What comes is not final: another pass will add to it, and nothing is sent."""
-        if self.taken:
+        """Gradients are not final: another pass will add to them, and nothing is sent."""
+        if self.consumed:
             raise RuntimeError(
                 "no_sync must be around all passes of a step but the last, got it after that one, or where ranks share "
                 "gradients (zero=2 or more), which each pass reduces"
@@ -130,7 +130,7 @@ class Gradients:
             self._posted = True
 
     def check(self, writes: int) -> None:
-        """Refuse what is no gradient, or was changed since backward, but for so many writes into gradients."""
+        """Refuse missing gradients, and those changed since backward but for so many writes into them."""
         missing = self._row.missing()
         if missing and self._unused:
             for name in missing:
@@ -143,7 +143,7 @@ class Gradients:
                 "made, or give find_unused_parameters=True"
             )
         noted = self._guarded and self._arrivals.begun == 1  # a second pass may leave out some of them
-        if (self.taken or noted) and self._row.changed(writes):
+        if (self.consumed or noted) and self._row.gradients_changed(writes):
             raise RuntimeError(CHANGED)
 
     def learn(self, final: bool) -> None:
@@ -152,8 +152,8 @@ class Gradients:
             final = final and self._arrivals.begun == 1
             self._early = self._may_leave and not float(observe(self._communicator, torch.tensor([1.0 - final])))
 
-    def _kept(self, start: int, stop: int) -> None:
-        """Gradients of these columns are there, and stay until the step."""
+    def _note_gradients(self, start: int, stop: int) -> None:
+        """Note gradients of these columns, which stay until the step."""
         if not self._row.missing():
             with torch.no_grad():
                 self._row.note()
@@ -168,15 +168,15 @@ class Gradients:
                 self.sent |= overlap.ready(self._strategy, self._row.gradient, first, last, self._communicator)
 
 
-class Looked(NamedTuple):
-    """What a GradScaler leaves with an optimizer whose `_step_supports_amp_scaling` is set.
+class ScalerState(NamedTuple):
+    """The attributes that a GradScaler sets on an optimizer whose `_step_supports_amp_scaling` is set.
 
     Attributes
     ----------
     overflown : Tensor or None
         Whether gradients are not finite; None: no GradScaler calls the step.
     factor : Tensor or None
-        What gradients still are times; None: they are as they are meant.
+        The scale that gradients still have to be divided by; None: they are unscaled already.
     writes : int
         How many writes into gradients torch has counted since backward.
     """
@@ -186,18 +186,18 @@ class Looked(NamedTuple):
     writes: int
 
 
-def looked(optimizer: Optimizer, parameters: int, device: torch.device, stay: bool) -> Looked:
-    """At the gradients of so many parameters, which `stay` as backward has made them until the step, or not."""
+def read_grad_scaler(optimizer: Optimizer, parameters: int, device: torch.device, stay: bool) -> ScalerState:
+    """The state that a GradScaler has left; RuntimeError where gradients do not `stay` in place until the step."""
     overflown, factor = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
     if overflown is None:
-        return Looked(None, None, 0)
+        return ScalerState(None, None, 0)
     if not stay:
         raise RuntimeError(
             "a GradScaler must have gradients that stay as backward has made them until the step, got some that "
             "were sent or summed before: give it to the first step already, or bucket_mb=0; over a mesh take "
             "precision='fp16' instead"
         )
-    probe = torch.zeros(1, device=device)  # how often a look counts is the device's own matter
+    probe = torch.zeros(1, device=device)  # how many writes one check counts as depends on the device
     before = probe._version
     torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
-    return Looked(overflown, factor, (probe._version - before) * parameters)
+    return ScalerState(overflown, factor, (probe._version - before) * parameters)

@@ -18,7 +18,7 @@ Groups = Callable[[str, nn.Parameter], int] | Sequence[Mapping[str, Any]]
 
 
 class Grouping:
-    """Which parameter is in which group, and what the user has said of each group.
+    """The parameters of each group, and the options that the user gave it.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Grouping:
     Attributes
     ----------
     members : list of list of nn.Parameter
-        Of each group.
+        The parameters of each group.
     options : list of dict
         What was said of each group.
 
@@ -44,12 +44,12 @@ class Grouping:
     def __init__(self, named: Mapping[str, nn.Parameter], groups: Groups | None = None) -> None:
         if callable(groups):
             numbers = {name: groups(name, parameter) for name, parameter in named.items()}
-            if (found := set(numbers.values())) != {*range(len(found))}:
+            if (indices := set(numbers.values())) != {*range(len(indices))}:
                 raise ValueError(
-                    f"groups must number the parameter groups 0, 1, ..., got {sorted(found, key=str)}: options are "
+                    f"groups must number the parameter groups 0, 1, ..., got {sorted(indices, key=str)}: options are "
                     "given in that order"
                 )
-            self.options: list[dict[str, Any]] = [{} for _ in found]
+            self.options: list[dict[str, Any]] = [{} for _ in indices]
         elif groups is None:
             numbers, self.options = dict.fromkeys(named, 0), [{}]
         else:
@@ -66,17 +66,17 @@ class Grouping:
         return replace(layout, fields=tuple(field._replace(group=self._numbers[field.name]) for field in layout.fields))
 
     def begin(self, local: LocalStep) -> list[dict[str, Any]]:
-        """Tell a local step what was said of each group; gives the groups as a torch optimizer has them."""
-        found = local.options
-        like = next(iter(found.values()))
-        for said in self.options:
-            if unknown := [name for name in said if name not in like]:
+        """Give a local step the options of each group; returns the groups as a torch optimizer has them."""
+        current = local.options
+        like = next(iter(current.values()))
+        for overrides in self.options:
+            if unknown := [name for name in overrides if name not in like]:
                 raise ValueError(
                     f"options of a parameter group must be those of the method's optimizer, got {', '.join(unknown)}: "
                     f"it has {', '.join(like)}"
                 )
-        options = [found.get(g, like) | said for g, said in enumerate(self.options)]
-        if options != [found.get(g, like) for g in range(len(self))]:
+        options = [current.get(g, like) | overrides for g, overrides in enumerate(self.options)]
+        if options != [current.get(g, like) for g in range(len(self))]:
             local.options = dict(enumerate(options))
         return [{"params": members, **chosen} for members, chosen in zip(self.members, options, strict=True)]
 
@@ -105,11 +105,11 @@ def states_of(local: LocalStep, named: Mapping[str, nn.Parameter], layout: Layou
     return states
 
 
-def _members(given: Any) -> list[Tensor]:
-    """The parameters of a group, which may come with their names; of what was split since, what this rank has of it."""
-    each = [given] if isinstance(given, Tensor) else list(given)
-    now = [_now(one[1] if isinstance(one, tuple) else one) for one in each]
-    return [parameter for parameter in now if parameter is not None]
+def _members(group: Any) -> list[Tensor]:
+    """The parameters of a group, which may come with their names; this rank's pieces of what was split since."""
+    entries = [group] if isinstance(group, Tensor) else list(group)
+    parameters = [_now(entry[1] if isinstance(entry, tuple) else entry) for entry in entries]
+    return [parameter for parameter in parameters if parameter is not None]
 
 
 def _now(parameter: Tensor) -> Tensor | None:
@@ -126,23 +126,23 @@ def _numbers(named: Mapping[str, nn.Parameter], groups: Sequence[Mapping[str, An
             '[{"params": list_of_parameters, "weight_decay": 0.0}, ...]'
         )
     members = [_members(group["params"]) for group in groups]
-    ours = {id(parameter) for parameter in named.values()}
-    if strangers := sum(id(p) not in ours for each in members for p in each):
+    trained = {id(parameter) for parameter in named.values()}
+    if strangers := sum(id(p) not in trained for parameters in members for p in parameters):
         raise ValueError(
             f"groups must hold parameters of the model that are trained, got {strangers} others: take them from "
             "model.named_parameters(), and leave out those that do not require gradients"
         )
     places: dict[int, list[int]] = {}
-    for g, each in enumerate(members):
-        for parameter in each:
+    for g, parameters in enumerate(members):
+        for parameter in parameters:
             places.setdefault(id(parameter), []).append(g)
     numbers = {}
     for name, parameter in named.items():
-        found = places.get(id(parameter), [])
-        if len(found) != 1:
+        indices = places.get(id(parameter), [])
+        if len(indices) != 1:
             raise ValueError(
-                f"groups must hold every parameter once, got {name} in {len(found)}: what is trained needs options; "
+                f"groups must hold every parameter once, got {name} in {len(indices)}: what is trained needs options; "
                 "put it into one group"
             )
-        numbers[name] = found[0]
+        numbers[name] = indices[0]
     return numbers

@@ -13,10 +13,10 @@ from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.sharding import Mesh
 from commeff.sharding.borrowed import borrowed
-from commeff.sharding.foreign import AnyMesh, local, lying_as, named, resharded, unfit, workers_of, wrapped
+from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
 from commeff.sharding.precision import lower_frozen
-from commeff.sharding.rows import Dealt, dealt
+from commeff.sharding.rows import LocalPart, build_row
 from commeff.training.evaluation import calibrate
 
 Models = nn.Module | Sequence[nn.Module]
@@ -33,13 +33,13 @@ class Holding:
     parts : list of nn.Module
         The model.
     communicator : Communicator
-        Of the worker axis.
+        The communicator of the worker axis.
     parameters : dict of str to nn.Parameter
         What the process computes with.
     computed : Layout
-        Of these.
-    dealt : Dealt
-        What it updates of them.
+        The layout of these.
+    local_part : LocalPart
+        The part of them that it updates.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
     copied : int
@@ -67,36 +67,36 @@ class Holding:
             raise ValueError("group must not be given beside mesh, which says who the workers are: leave it out")
         resharded(self.parts)
         workers = workers_of(mesh, axis, self._trainable())
-        ours = mesh if isinstance(mesh, Mesh) and workers is None else None
+        native_mesh = mesh if isinstance(mesh, Mesh) and workers is None else None
         if workers is not None:
             group = workers.group
             if zero > 1:
                 raise ValueError(f"zero must be left out where the user has split the model, got {zero}: it is FSDP's")
             if dtype is not None:
                 raise ValueError(f"precision must be left out where the user has split the model, got {dtype}")
-        elif ours is not None:
-            group = ours.group("worker")
+        elif native_mesh is not None:
+            group = native_mesh.group("worker")
         self.communicator = Communicator(seed=seed, group=group, collective=collective)
         if workers is None:
-            self._begin_alike(ours)
-            if zero == 3 and ours is not None:
+            self._begin_alike(native_mesh)
+            if zero == 3 and native_mesh is not None:
                 for part in self.parts:
-                    fully(part, ours, dtype=dtype)
+                    fully(part, native_mesh, dtype=dtype)
             self.parameters = self._trainable()
             self.computed = Layout.of([(name, tuple(p.shape)) for name, p in self.parameters.items()])
-            self.dealt: Dealt = dealt(self.computed, self.parameters, ours, zero, bucket_mb, dtype)
+            self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, dtype)
             lower_frozen(self.parts, dtype)
         else:
             workers.check(self._trainable())
             self._begin_alike(None)
             self.parameters = self._trainable()
-            self.dealt = borrowed(self.parameters, self.parts, workers)
-            self.computed = self.dealt.layout
+            self.local_part = borrowed(self.parameters, self.parts, workers)
+            self.computed = self.local_part.layout
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
-        self.inner = list(ours.inner.values()) if ours is not None else []
-        self.copied = self.dealt.row.copied
-        self.once = workers is None and (ours is None or ours.degrees["pipeline"] == 1)
+        self.inner = list(native_mesh.inner.values()) if native_mesh is not None else []
+        self.copied = self.local_part.row.copied
+        self.once = workers is None and (native_mesh is None or native_mesh.degrees["pipeline"] == 1)
 
     def _trainable(self) -> dict[str, nn.Parameter]:
         every = named(self.parts, nn.Module.named_parameters)
@@ -109,36 +109,36 @@ class Holding:
 
     def _begin_alike(self, mesh: Mesh | None) -> None:
         parameters = named(self.parts, nn.Module.named_parameters)
-        for own in map(distinct, (*parameters.values(), *self.buffers.values())):
-            value = own.contiguous()
+        for tensor in map(distinct, (*parameters.values(), *self.buffers.values())):
+            value = tensor.contiguous()
             if mesh is not None:
                 mesh.axis("shard").broadcast(value)
             self.communicator.transport.broadcast(value)
-            if value.data_ptr() != own.data_ptr():
-                own.copy_(value)
+            if value.data_ptr() != tensor.data_ptr():
+                tensor.copy_(value)
 
     def average_into(self, model: Models, batches: Iterable[Any] | None = None) -> None:
         """Make another model of this kind the average one; every process calls it."""
-        own = self.dealt.row.parameters
-        mean = self.dealt.row.whole(observe(self.communicator, own).to(own)[None])[0]
+        row = self.local_part.row.parameters
+        mean = self.local_part.row.whole(observe(self.communicator, row).to(row)[None])[0]
         resharded(parts := parts_of(model))
-        theirs = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
+        targets = named(parts, nn.Module.named_parameters)  # by name: some may have been frozen there
         buffers = named(parts, nn.Module.named_buffers)
-        self._compare(theirs, buffers)
+        self._compare(targets, buffers)
         for field in self.computed.fields:
-            local(theirs[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
-        others = buffers | {name: theirs[name] for name in self._frozen}
+            local(targets[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
+        others = buffers | {name: targets[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
-            distinct(others[name]).copy_(distinct(lying_as(others[name], tensor)))
+            distinct(others[name]).copy_(distinct(placed_like(others[name], tensor)))
         self._estimate(parts, others, batches)
 
     @contextmanager
     def averaged(self, batches: Iterable[Any] | None = None) -> Iterator[None]:
         """The model is the average one meanwhile, at every process."""
-        row = self.dealt.row
-        own, buffers = row.parameters.clone(), {name: distinct(buffer).clone() for name, buffer in self.buffers.items()}
+        row = self.local_part.row
+        saved, buffers = row.parameters.clone(), {name: distinct(b).clone() for name, b in self.buffers.items()}
         resharded(self.parts)
-        mean = observe(self.communicator, own).to(own)[None]
+        mean = observe(self.communicator, saved).to(saved)[None]
         try:
             with torch.no_grad():
                 row.load(mean)
@@ -147,19 +147,19 @@ class Holding:
         finally:
             resharded(self.parts)
             with torch.no_grad():
-                row.load(own)
+                row.load(saved)
                 for name, buffer in self.buffers.items():
                     distinct(buffer).copy_(buffers[name])
 
-    def _compare(self, theirs: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
+    def _compare(self, targets: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor]) -> None:
         """Refuse a model that cannot become the average one."""
-        ours = {*self.parameters, *self._frozen, *self.buffers}
-        if odd := ours ^ {*theirs, *buffers}:
+        expected = {*self.parameters, *self._frozen, *self.buffers}
+        if odd := expected ^ {*targets, *buffers}:
             raise ValueError(
                 "model must be another one of this kind, the one that the optimizer was made with, got "
                 f"{', '.join(sorted(odd)[:3])} in one of them only: give copy.deepcopy(model), not wrapped"
             )
-        if any(theirs[name] is parameter for name, parameter in self.parameters.items()):
+        if any(targets[name] is parameter for name, parameter in self.parameters.items()):
             raise ValueError(
                 "model must be another one, got the one that is trained: workers would go on from their average; "
                 "give copy.deepcopy(model)"
@@ -185,16 +185,16 @@ class Holding:
 
 
 def distinct(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor, each number once, where it is an expanded one."""
-    own = local(tensor)
-    for dim in range(own.ndim):
-        if own.stride(dim) == 0 and own.shape[dim] > 1:
-            own = own.narrow(dim, 0, 1)
-    return own
+    """This rank's part of a tensor, each number once where it is expanded."""
+    part = local(tensor)
+    for dim in range(part.ndim):
+        if part.stride(dim) == 0 and part.shape[dim] > 1:
+            part = part.narrow(dim, 0, 1)
+    return part
 
 
 def _inputs(batch: Any) -> tuple[Tensor, ...]:
-    """What a model takes of a batch."""
+    """The inputs that a model takes of a batch."""
     first = batch if isinstance(batch, Tensor) else batch[0] if isinstance(batch, (tuple, list)) else None
     if not isinstance(first, Tensor):
         raise ValueError(
@@ -217,21 +217,21 @@ def parts_of(model: Models) -> list[nn.Module]:
 
 
 def origin(communicator: Communicator, layout: Layout) -> dict[str, Any]:
-    """Of a state: its worker and their number; name, end and group of each tensor that the process updates."""
+    """Where a state is from: the worker and their number; name, end and group of each tensor that it updates."""
     return {
         "worker": [communicator.workers[0], communicator.n],
         "layout": [[field.name, field.stop, field.group] for field in layout.fields],
     }
 
 
-def merged(states: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> dict[str, Any]:
+def merged(states: Sequence[Mapping[str, Any]], current: Mapping[str, Any]) -> dict[str, Any]:
     """The first of all workers' states with the means of their parameters and buffers, as one of this process.
 
     Parameters
     ----------
     states : sequence of dict
-        Of as many workers as there were, in their order.
-    here : dict
+        The states of as many workers as there were, in their order.
+    current : dict
         The `origin` of this process's.
     """
     saved = [state.get("worker", [None, None]) for state in states]
@@ -243,11 +243,11 @@ def merged(states: Sequence[Mapping[str, Any]], here: Mapping[str, Any]) -> dict
     first = states[0]
     buffers = {name: _mean([state["buffers"][name] for state in states]) for name in first["buffers"]}
     parameters = _mean([state["parameters"] for state in states])
-    return {**first, "worker": here["worker"], "parameters": parameters, "buffers": buffers}
+    return {**first, "worker": current["worker"], "parameters": parameters, "buffers": buffers}
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    """In float64, then as they are; of what is no floating-point number, the first."""
+    """The mean, taken in float64; the first of what is no floating-point number."""
     first = tensors[0]
     if not first.is_floating_point():
         return first
@@ -258,7 +258,7 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def compare(
-    state: Mapping[str, Any], here: Mapping[str, Any], parameters: Tensor, buffers: Mapping[str, Tensor]
+    state: Mapping[str, Any], current: Mapping[str, Any], parameters: Tensor, buffers: Mapping[str, Tensor]
 ) -> None:
     """Refuse a state that is not of this process, before anything is restored.
 
@@ -266,7 +266,7 @@ def compare(
     ----------
     state : dict
         The saved one.
-    here : dict
+    current : dict
         The `origin` of this process's.
     parameters, buffers : Tensor, dict of str to Tensor
         What it would be restored into.
@@ -276,14 +276,14 @@ def compare(
             f"the state must be of a DistributedOptimizer, got {', '.join(map(str, state))}: that of another "
             "optimizer has no parameters and no method in it"
         )
-    (mine, n), (its, saved) = here["worker"], state.get("worker", here["worker"])
-    if (mine, n) != (its, saved):
+    (worker, n), (saved_worker, saved_n) = current["worker"], state.get("worker", current["worker"])
+    if (worker, n) != (saved_worker, saved_n):
         raise ValueError(
-            f"the state must be that of worker {mine} of {n}, got that of worker {its} of {saved}: a worker has "
-            "parameters and memories of its own; save at every rank, into a file of its own, and where their number "
-            "changes, give load_state_dict a list of all"
+            f"the state must be that of worker {worker} of {n}, got that of worker {saved_worker} of {saved_n}: a "
+            "worker has parameters and memories of its own; save at every rank, into a file of its own, and where "
+            "their number changes, give load_state_dict a list of all"
         )
-    same = state.get("layout", here["layout"]) == here["layout"] and state["buffers"].keys() == buffers.keys()
+    same = state.get("layout", current["layout"]) == current["layout"] and state["buffers"].keys() == buffers.keys()
     if not same or state["parameters"].shape != parameters.shape:
         raise ValueError(
             "the state must be of these parameters, buffers and groups, got others: make the optimizer with the "

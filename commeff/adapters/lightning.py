@@ -29,7 +29,7 @@ def unwrapped(
     Parameters
     ----------
     backend : str, optional
-        Of the process group, such as "gloo"; that of the device unless given.
+        The backend of the process group, such as "gloo"; that of the device unless given.
     start_method : {"popen", "spawn", "fork", "forkserver"}
         How processes are made, where torchrun or a cluster has not.
     """
@@ -43,9 +43,9 @@ def unwrapped(
             """The model stays as it is."""
 
         def setup_optimizers(self, trainer: Any) -> None:
-            """What the module gives, if it averages anything."""
+            """Set up the module's optimizers, if they average anything."""
             super().setup_optimizers(trainer)
-            if other := [type(each).__name__ for each in self.optimizers if not isinstance(each, DistributedOptimizer)]:
+            if other := [type(opt).__name__ for opt in self.optimizers if not isinstance(opt, DistributedOptimizer)]:
                 raise ValueError(
                     f"configure_optimizers must give DistributedOptimizers here, got {', '.join(other)}: nothing would "
                     "keep the workers together; give commeff.DistributedOptimizer(self, strategy)"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from commeff.adapters.gradients import Gradients, looked
+from commeff.adapters.gradients import Gradients, read_grad_scaler
 from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, compare, distinct, merged, origin
 from commeff.adapters.weights import Weights
@@ -170,15 +170,15 @@ class DistributedOptimizer(Optimizer):
         )
         self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
         self._scale = LossScale(holding.inner) if scaled else None
-        self._row, layout, partition = holding.dealt
+        self._row, layout, partition = holding.local_part
         grouping = Grouping(holding.parameters, groups)
         self._layout = layout = grouping.of(layout)
-        own = self._row.parameters
-        self._given, strategy.driver = strategy, self.communicator
-        strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, own, layout), clip)
+        parameters = self._row.parameters
+        self._original, strategy.driver = strategy, self.communicator
+        strategy = clipped(bucketed(fitted(strategy, partition, pieces), bucket_mb, parameters, layout), clip)
         self.strategy = strategy
         keep_freed_memory()
-        strategy.start(own, layout, self.communicator)
+        strategy.start(parameters, layout, self.communicator)
         super().__init__(grouping.begin(strategy.local), next(iter(strategy.local.options.values())))
         self._complete, self._options = True, strategy.local.options
         self._gradients = Gradients(
@@ -244,7 +244,7 @@ class DistributedOptimizer(Optimizer):
 
     @property
     def gradient_norm(self) -> Tensor | None:
-        """Of the last step taken, a number: the norm that `clip` bounded, before it did; None: nothing was clipped."""
+        """The norm that `clip` bounded in the last step, before it did, a number; None: nothing was clipped."""
         norm = unclipped_norm(self.strategy.gradients)
         return None if norm is None else norm[0, 0]
 
@@ -263,9 +263,9 @@ class DistributedOptimizer(Optimizer):
             loss = None if closure is None else closure()
         if self._scale is not None and not self._scaled:
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
-        stay = not (self._gradients.taken or self._scale is not None or self._holding.inner)
-        scaler = looked(self, len(self._holding.parameters), self._row.parameters.device, stay)
-        if self._given.driver is not self.communicator:
+        stay = not (self._gradients.consumed or self._scale is not None or self._holding.inner)
+        scaler = read_grad_scaler(self, len(self._holding.parameters), self._row.parameters.device, stay)
+        if self._original.driver is not self.communicator:
             raise RuntimeError(
                 "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
                 "one model; build it anew for each"
@@ -279,7 +279,7 @@ class DistributedOptimizer(Optimizer):
             x, gradient = self._row.parameters, self._row.finish()
             finite = None if scaler.overflown is None else not bool(scaler.overflown)
             if self._scale is not None:
-                finite = self._scale.taken(gradient)
+                finite = self._scale.unscale(gradient)
             if scaler.factor is not None:
                 gradient.div_(scaler.factor)
             if finite is None:
@@ -370,11 +370,11 @@ class DistributedOptimizer(Optimizer):
         `commeff.train` has it; schedules and the clock go on.
         """
         self._refuse_average()
-        here, worker = origin(self.communicator, self._layout), self.communicator.workers[0]
+        current, worker = origin(self.communicator, self._layout), self.communicator.workers[0]
         states = [state] if isinstance(state, Mapping) else [*state]
         anew = not isinstance(state, Mapping) and len(states) != self.communicator.n
-        state = merged(states, here) if anew else states[0 if len(states) == 1 else worker]
-        compare(state, here, self._row.parameters, self._holding.buffers)
+        state = merged(states, current) if anew else states[0 if len(states) == 1 else worker]
+        compare(state, current, self._row.parameters, self._holding.buffers)
         self._row.load(state["parameters"].to(self._row.parameters))
         if anew:
             self.strategy.start(self._row.parameters, self._layout, self.communicator)

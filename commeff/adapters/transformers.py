@@ -77,7 +77,7 @@ def trainer_with(method: Callable[[OptimizerFactory], Strategy], base: type[Trai
             """The method clips."""
 
         def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Tensor:
-            """Of this worker's own gradient, before it is clipped."""
+            """The norm of this worker's own gradient, before it is clipped."""
             return torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
 
         def average_model(self) -> Any:
@@ -123,5 +123,5 @@ def _method_of(optimizer: Any) -> DistributedOptimizer:
 
 
 def _own_file(folder: str, rank: int) -> Path:
-    """Where a process keeps the state of its optimizer in a checkpoint."""
+    """The file of a checkpoint in which a process keeps the state of its optimizer."""
     return Path(folder) / f"optimizer_{rank}.pt"

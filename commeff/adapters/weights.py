@@ -32,26 +32,26 @@ class Weights:
     """
 
     def __init__(self, holding: Holding, strategy: Strategy) -> None:
-        self._holding, self._row = holding, holding.dealt.row
+        self._holding, self._row = holding, holding.local_part.row
         self._remembered = remembers(strategy.parameters) or not isinstance(strategy.local, Local)
-        self._first, self._expected = True, self._found()
+        self._first, self._expected = True, self._digests()
         self._versions = self._writes()
         self._pending = True
         for module in {module for part in holding.parts for module in part.modules()}:
             module.register_load_state_dict_pre_hook(OnLoad(self._loading))
 
-    def _found(self) -> Tensor:
+    def _digests(self) -> Tensor:
         with torch.no_grad():
             return torch.stack([fingerprint(local(p)).cpu() for p in self._holding.parameters.values()])
 
     def _writes(self) -> dict[str, int]:
-        """How often each parameter was written into whose numbers the method has elsewhere."""
+        """The number of writes into each parameter whose numbers the method has elsewhere."""
         named = self._holding.parameters
         return {name: getattr(named[name], "_local_tensor", named[name])._version for name in self._row.copies()}
 
     def _loading(self) -> None:
         if not self._pending:
-            self._expected, self._pending = self._found(), True
+            self._expected, self._pending = self._digests(), True
 
     def settled(self) -> None:
         """A step, or a saved state, has moved them."""
@@ -64,7 +64,7 @@ class Weights:
 
     def check(self) -> None:
         """Refuse parameters that the method does not see, or takes for others."""
-        if moved := self._row.astray():
+        if moved := self._row.moved_parameters():
             raise RuntimeError(
                 f"parameters must stay where the optimizer has put them, got {some(moved)} elsewhere: .to(), .half() "
                 "or .data = ... has moved them; make the optimizer after that"
@@ -75,23 +75,23 @@ class Weights:
                 f"parameters must not be written into, got {some(written)} changed: the method has them in another "
                 "dtype or place, and would put its own back; load weights before the optimizer is made"
             )
-        if self._pending and not self._first and self._remembered and not torch.equal(self._found(), self._expected):
+        if self._pending and not self._first and self._remembered and not torch.equal(self._digests(), self._expected):
             raise RuntimeError(
                 "weights must not be loaded in the middle of a run, got others than the last step's: the method "
                 "remembers those; load the optimizer's state_dict too, which has parameters, or make it anew"
             )
 
     def replaced(self) -> bool:
-        """Whether others were loaded before the first step, in which every process calls it."""
+        """Whether other weights were loaded before the first step, in which every process calls it."""
         if not self._first:
             return False
-        found = self._found()
-        mine = [not torch.equal(found, self._expected), int(found.sum())]
+        current = self._digests()
+        report = [not torch.equal(current, self._expected), int(current.sum())]
         transport = self._holding.communicator.transport
-        everyone = share_json(mine, transport.group) if transport.size > 1 else [mine]
-        if not any(changed for changed, _ in everyone):
+        reports = share_json(report, transport.group) if transport.size > 1 else [report]
+        if not any(changed for changed, _ in reports):
             return False
-        if len({total for _, total in everyone}) > 1:
+        if len({total for _, total in reports}) > 1:
             raise RuntimeError(
                 "all workers must begin alike, got other weights at some since the optimizer was made: load the same "
                 "at every process, or at rank 0 before it is made"

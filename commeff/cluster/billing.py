@@ -37,7 +37,7 @@ class Schedule(Protocol):
         """After how many steps they do; None: never."""
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
 
 
 class Recorded:
@@ -81,7 +81,7 @@ class Recorded:
         return max(self._sent, default=-1) + 1
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What was sent in a step, in order."""
+        """The operations of a step, in order."""
         return self._sent.get(step, ())
 
     def _matrix(self, row: Entry) -> MixingMatrix:
@@ -137,8 +137,8 @@ class Billing:
 
     def seconds(self, operation: Operation) -> float:
         """One operation: its rounds one after the other. Equal ones are priced once."""
-        matrix, own = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
-        key = (*own, operation.rounds, operation.shards, id(matrix))
+        matrix, amounts = operation.matrix, (operation.kind, operation.payload_bytes, operation.wire_bytes)
+        key = (*amounts, operation.rounds, operation.shards, id(matrix))
         if key not in self._prices:
             self._prices[key] = self._price(operation), matrix
         return self._prices[key][0]

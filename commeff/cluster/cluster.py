@@ -116,7 +116,7 @@ class Cluster:
         Path(path).write_text(yaml.safe_dump(self.description(), sort_keys=False))
 
     def description(self) -> dict[str, Any]:
-        """What a YAML file says of it, in SI units."""
+        """The cluster as a YAML file describes it, in SI units."""
         return {
             "name": self.name,
             "gpus": self.gpus,
@@ -129,7 +129,7 @@ class Cluster:
         }
 
     def with_gpus(self, gpus: int) -> Cluster:
-        """The same hardware, more or fewer nodes of it."""
+        """A cluster of the same hardware with more or fewer nodes."""
         return replace(self, gpus=gpus)
 
     def with_inter(
@@ -140,8 +140,8 @@ class Cluster:
         >>> Cluster.named("a100_selene").with_inter(bandwidth=1e9).inter
         Link(bandwidth=1000000000.0, latency=6e-06, burst=0.0, efficiency=1.0)
         """
-        given = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
-        changes = {name: value for name, value in given.items() if value is not None}
+        settings = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
+        changes = {name: value for name, value in settings.items() if value is not None}
         return replace(self, inter=replace(self.inter, **changes))
 
     @property
@@ -186,7 +186,7 @@ def names() -> list[str]:
 
 
 def shipped(name: str) -> dict[str, Any]:
-    """What the YAML file of a shipped cluster holds.
+    """The content of the YAML file of a shipped cluster.
 
     >>> shipped("h100_10g")["inter"]["bandwidth"]
     '10 Gb/s'
@@ -198,7 +198,7 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 def _completed(content: Any) -> Any:
-    """With what is as in the shipped cluster that it is `like`."""
+    """Fill in the keys of the shipped cluster that it is `like`."""
     if not isinstance(content, Mapping) or "like" not in content:
         return content
     return {**shipped(str(content["like"])), **{key: content[key] for key in content if key != "like"}}
@@ -215,7 +215,7 @@ def _one_nic() -> dict[str, dict[str, Any]]:
 
 
 def read(path: Path) -> Any:
-    """What a YAML file holds."""
+    """The content of a YAML file."""
     try:
         with open(path, encoding="utf-8", opener=regular) as file:
             return yaml.safe_load(file.read(LARGEST))

@@ -38,7 +38,7 @@ Lines = Sequence[tuple[Bytes, Numbers]]
 
 
 class Moves(NamedTuple):
-    """What an operation on S bytes does to the links of a group. With  t = rounds x alpha + bytes S / B  inside a node
+    """The load of an operation on S bytes on a group's links. With  t = rounds x alpha + bytes S / B  inside a node
     and  t'  on the NICs it takes t + t' if the one follows the other; if both go on at once the larger of the two,
     or, pipelined, all the rounds and the larger of the two times that the bytes take.
 
@@ -265,7 +265,7 @@ def point_to_point(groups: Groups, size: Bytes) -> Numbers:
 
 
 def levels(count: Numbers) -> Numbers:
-    """Of a binary tree: ceil(log2 n).
+    """The levels of a binary tree: ceil(log2 n).
 
     >>> levels(np.array([1, 2, 3, 8, 9])).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0]
@@ -274,7 +274,7 @@ def levels(count: Numbers) -> Numbers:
 
 
 def leaders(groups: Groups) -> Numbers:
-    """Groups behind the busiest NIC, if one member of each sends and they are dealt over the NICs evenly."""
+    """Groups behind the busiest NIC, if one member of each sends and they are spread over the NICs evenly."""
     return np.ceil(groups.crowd / groups.inside)
 
 

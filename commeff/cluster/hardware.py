@@ -122,7 +122,7 @@ class GPU:
             require.at_least(0, **{f"hour_cost of {self.name}": self.hour_cost})
 
     def description(self) -> dict[str, Any]:
-        """What a YAML file says of it."""
+        """The GPU as a YAML file describes it."""
         return {
             "name": self.name,
             "memory": self.memory_bytes,
@@ -179,7 +179,7 @@ def read_gpu(where: str, content: Any) -> GPU:
         memory_bandwidth=quantity(f"{where}: memory_bandwidth", keys["memory_bandwidth"], "bytes/s"),
         peak_flops={p: quantity(f"{where}: peak {p}", v, "FLOP/s") for p, v in keys["peak"].items()},
         hour_cost=cost,
-        codecs={name: _read_codec(f"{where}: codecs: {name}", each) for name, each in _table(where, keys).items()},
+        codecs={name: _read_codec(f"{where}: codecs: {name}", codec) for name, codec in _table(where, keys).items()},
     )
 
 

@@ -45,12 +45,12 @@ class Modelled:
 
     @property
     def total(self) -> float:
-        """Until the slowest worker has ended the last step."""
+        """Seconds until the slowest worker has ended the last step."""
         return self.seconds(len(self.finish))
 
     @property
     def step(self) -> float:
-        """Of a step in the mean."""
+        """The mean seconds of a step."""
         return self.total / max(1, len(self.finish))
 
     @property
@@ -208,14 +208,14 @@ def play(
     finish = np.empty((steps, schedule.workers))
     played, before = 0, np.empty((0, 1))
     for step in range(steps):
-        operations = [each for each in schedule.operations(step) if each.rounds]
-        priced = [(share, each, price(each)) for share, each in readiness(operations, backward, overlap)]
-        codec = sum(coding(each) for each in operations)
+        operations = [operation for operation in schedule.operations(step) if operation.rounds]
+        priced = [(share, operation, price(operation)) for share, operation in readiness(operations, backward, overlap)]
+        codec = sum(coding(operation) for operation in operations)
         finish[step] = progress.step(step, durations[step] + codec, priced)
         if codec:
             sent[CODING][step] = idle[CODING][step] = codec
-        for _, each, duration in priced:
-            sent[each.kind][step] += duration
+        for _, operation, duration in priced:
+            sent[operation.kind][step] += duration
         for kind, duration in progress.exposed.items():
             idle[kind][step] = duration
         played = step + 1

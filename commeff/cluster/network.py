@@ -23,7 +23,7 @@ KINDS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("dow
 
 
 class Traffic(NamedTuple):
-    """What a set of messages does to a network: bytes over the busiest link, links on the longest path."""
+    """The load of messages on a network: bytes over the busiest link, links on the longest path."""
 
     load: float
     links: int
@@ -82,11 +82,11 @@ class FatTree:
 
     @property
     def link_seconds(self) -> float:
-        """What each link of a path adds to the latency."""
+        """The latency that each link of a path adds."""
         return self.hop
 
     def description(self) -> dict[str, Any]:
-        """What a YAML file says of it."""
+        """The network as a YAML file describes it."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
 
     @property
@@ -127,7 +127,7 @@ class FatTree:
         for children, uplinks in zip((1, *self.down), (1, *self.up), strict=True):
             sender, receiver = sender // children, receiver // children
             rising = sender != receiver
-            sender, receiver, port, size, way = (each[rising] for each in (sender, receiver, port, size, way))
+            sender, receiver, port, size, way = (array[rising] for array in (sender, receiver, port, size, way))
             if not size.size:
                 break
             way = way + port // ways % uplinks * ways
@@ -189,11 +189,11 @@ class Rails:
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
         """See `FatTree.traffic`: the busiest rail."""
         rails = destinations % nics
-        each = [
+        per_rail = [
             self.rail.traffic(sources[rails == rail] // nics, destinations[rails == rail] // nics, sizes[rails == rail])
             for rail in range(nics)
         ]
-        return Traffic(max(t.load for t in each), max(t.links for t in each))
+        return Traffic(max(t.load for t in per_rail), max(t.links for t in per_rail))
 
 
 Network = FatTree | Rails  # how the NICs of a cluster are wired

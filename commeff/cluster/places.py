@@ -47,7 +47,7 @@ class Place:
         return self.cluster.with_gpus(workers if workers <= per_node else -(-workers // per_node) * per_node)
 
     def with_link(self, bandwidth: float, workers: int) -> Place:
-        """The same place, the link that so many workers share having another bandwidth (bytes/s)."""
+        """The place with another bandwidth (bytes/s) of the link that so many workers share."""
         name = self.link(workers)
         link = replace(getattr(self.cluster, name), bandwidth=bandwidth)
         return replace(self, cluster=replace(self.cluster, **{name: link}))

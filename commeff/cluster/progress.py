@@ -79,22 +79,22 @@ class Progress:
             operation, and the seconds that it takes.
         """
         done = self._now + computing
-        late = [(0.0, *each) for each in self._later if each[0].posted <= step]
-        self._later = [each for each in self._later if each[0].posted > step]
+        late = [(0.0, *entry) for entry in self._later if entry[0].posted <= step]
+        self._later = [entry for entry in self._later if entry[0].posted > step]
         self._later += [(operation, seconds) for _, operation, seconds in sent if operation.posted > step]
-        for share, operation, seconds in [*late, *(each for each in sent if each[1].posted <= step)]:
+        for share, operation, seconds in [*late, *(entry for entry in sent if entry[1].posted <= step)]:
             posted = np.maximum(done - share * computing, self._link)
             partners = operation.matrix if operation.matrix is not None else True
             start = waited(posted, partners) if posted.size > 1 else posted
             self._link = start + seconds
             self._under_way.append(Transfer(operation.kind, start, self._link, max(operation.waited, step)))
-        self._now = np.maximum.reduce([done, *(each.end for each in self._under_way if each.due <= step)])
+        self._now = np.maximum.reduce([done, *(transfer.end for transfer in self._under_way if transfer.due <= step)])
         exposed: defaultdict[str, float] = defaultdict(float)
-        for each in self._under_way:
-            both = np.minimum(each.end, self._now) - np.maximum(each.start, done)
-            exposed[each.kind] += float(np.maximum(both, 0.0).mean())
+        for transfer in self._under_way:
+            both = np.minimum(transfer.end, self._now) - np.maximum(transfer.start, done)
+            exposed[transfer.kind] += float(np.maximum(both, 0.0).mean())
         self.exposed = dict(exposed)
-        self._under_way = [each for each in self._under_way if each.due > step or (each.end > self._now).any()]
+        self._under_way = [t for t in self._under_way if t.due > step or (t.end > self._now).any()]
         return self._now
 
     @property
@@ -102,7 +102,7 @@ class Progress:
         """Seconds until the link is free and all that is under way has arrived: what later steps still feel of the
         earlier ones.
         """
-        ends = [self._link, *(each.end for each in self._under_way)]
+        ends = [self._link, *(transfer.end for transfer in self._under_way)]
         return np.maximum(np.stack(ends) - self._now, 0.0)
 
 

@@ -27,7 +27,7 @@ class Speeds:
     n : int
         The number of workers.
     seconds : float
-        Of a step, in the mean.
+        The mean seconds of a step.
     spread : float
         Each step's time is drawn log-normal, with this standard deviation over the mean; 0: it is not drawn.
     straggler : float
@@ -37,7 +37,7 @@ class Speeds:
     trace : mapping of int to sequence of float
         The seconds of a worker's steps, one after the other, then from the first again, in the place of the mean.
     seed : int
-        Of what is drawn.
+        The seed of what is drawn.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Speeds:
                 )
 
     def nanoseconds(self, worker: int, count: int) -> int:
-        """Of the step of a worker that has taken `count` before."""
+        """The length of the step of a worker that has taken `count` before."""
         return int(self._chunk(count // CHUNK)[count % CHUNK, worker])
 
     def matrix(self, steps: int) -> Times:
@@ -82,8 +82,8 @@ class Speeds:
                 drawn(1.0, self.spread, CHUNK, self.n, [self.seed, k]) if self.spread else np.ones((CHUNK, self.n))
             )
             times = factors * self.seconds
-            for worker, given in self.trace.items():
-                times[:, worker] *= np.resize(np.roll(given, -(k * CHUNK) % len(given)), CHUNK) / self.seconds
+            for worker, durations in self.trace.items():
+                times[:, worker] *= np.resize(np.roll(durations, -(k * CHUNK) % len(durations)), CHUNK) / self.seconds
             times[:, -1] *= self.straggler
             if self.staggered and k == 0:
                 times[0] += np.arange(self.n) * self.seconds / self.n

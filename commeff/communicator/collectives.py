@@ -187,7 +187,7 @@ class Server(Sum):
 ALL_REDUCE: Final = AllReduce()
 ALL_GATHER: Final = AllGather()
 EACH: tuple[Collective, ...] = (ALL_REDUCE, Ring(), Tree(), ALL_GATHER, Server())
-COLLECTIVES: Mapping[str, Collective | None] = {"auto": None, **{each.kind: each for each in EACH}}
+COLLECTIVES: Mapping[str, Collective | None] = {"auto": None, **{entry.kind: entry for entry in EACH}}
 
 
 def collective(name: str) -> Collective | None:

@@ -106,7 +106,7 @@ class Communicator:
 
     __slots__ = (  # what is written elsewhere, such as losses, which the context has, is refused
         *("context", "ledger", "n", "path", "seed", "transport", "workers"),
-        *("_among", "_apart", "_bounds", "_collective", "_home", "_hosts", "_places", "_plans", "_start", "_views"),
+        *("_among", "_bounds", "_collective", "_foreign", "_home", "_hosts", "_places", "_plans", "_start", "_views"),
     )
 
     def __init__(
@@ -131,7 +131,7 @@ class Communicator:
         self.workers: Sequence[int] = range(bounds[transport.rank], bounds[transport.rank + 1])
         self.path: tuple[str, ...] = ()
         self._start, self._home = 0, 0  # the first column, and the worker with the server's row
-        self._apart = False  # whether rows are others than the strategy's, which lie at:
+        self._foreign = False  # whether rows are others than the strategy's, which lie at:
         self._places: Places | None = None
         self._hosts = bounds  # the first worker on each process, and n
         self._bounds = bounds  # the same of those that take part
@@ -206,7 +206,7 @@ class Communicator:
     def random(self, purpose: str) -> WorkerRandom:
         """A stream for each hosted row, keyed by (seed, step, worker, path, purpose): equal on every engine."""
         context, path = self.context, (*self.path, purpose)
-        places = self._places if self._apart else context.places
+        places = self._places if self._foreign else context.places
         return WorkerRandom(self.seed, self.workers, context.step, path, self._start, context.device, places)
 
     def average(self, message: Message) -> Tensor:
@@ -310,8 +310,8 @@ class Communicator:
         One whose size depends on values is as long as the longest of all, which a round of its own tells.
         """
         if _sent(message).lengths:
-            own = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
-            (lengths,) = self.gather(DenseMessage.of(own)).parts
+            local_lengths = torch.tensor(message.lengths, device=message.parts[0].device).repeat(len(self.workers), 1)
+            (lengths,) = self.gather(DenseMessage.of(local_lengths)).parts
             if not lengths.is_meta:
                 message = message.stretched([*map(max, message.lengths, lengths.amax(0).tolist())])
         size, count, share = message.row_bytes, message.count if messages else 0, self.n / self.context.n

@@ -61,9 +61,9 @@ class InPlace:
                     free.append(slots)
                     slots += 1
                 slot_of[i] = free.pop()
-            own, others = sum(weight for j, weight in row if j == i), [(j, weight) for j, weight in row if j != i]
-            positive = own > 0 and all(weight > 0 for _, weight in others)
-            factor, terms = own, []
+            diagonal, others = sum(weight for j, weight in row if j == i), [(j, weight) for j, weight in row if j != i]
+            positive = diagonal > 0 and all(weight > 0 for _, weight in others)
+            factor, terms = diagonal, []
             for j, weight in others:
                 factor += weight if positive else 0.0
                 terms.append((j < i, slot_of[j] if j < i else j, weight / factor if positive else weight))
@@ -139,17 +139,17 @@ class MixPlan:
         if matrix.n != n:
             raise ValueError(f"the topology must connect the run's {n} workers, got one of {matrix.n}: make both equal")
         owner = [r for r in range(len(bounds) - 1) for _ in range(bounds[r], bounds[r + 1])]
-        mine = range(bounds[rank], bounds[rank + 1])
-        others = sorted({j for i in mine for j in matrix.rows[i][0]} - {*mine})
-        place = {j: k for k, j in enumerate((*mine, *others))}
-        hears = [[(place[j], weight) for j, weight in zip(*matrix.rows[i], strict=True)] for i in mine]
+        hosted = range(bounds[rank], bounds[rank + 1])
+        others = sorted({j for i in hosted for j in matrix.rows[i][0]} - {*hosted})
+        place = {j: k for k, j in enumerate((*hosted, *others))}
+        hears = [[(place[j], weight) for j, weight in zip(*matrix.rows[i], strict=True)] for i in hosted]
         needed: dict[int, set[int]] = {}
-        for j in mine:
+        for j in hosted:
             for i in matrix.columns[j][0]:
                 if owner[i] != rank:
                     needed.setdefault(owner[i], set()).add(place[j])
         return MixPlan(
-            local=InPlace.of([[term for term in row if term[0] < len(mine)] for row in hears]),
+            local=InPlace.of([[term for term in row if term[0] < len(hosted)] for row in hears]),
             all=InPlace.of([sorted(row) for row in hears]),
             outgoing={peer: sorted(rows) for peer, rows in sorted(needed.items())},
             incoming=dict(Counter(owner[j] for j in others)),
@@ -162,12 +162,12 @@ class MixPlan:
     @cached_property
     def weights(self) -> Tensor:
         """(w, rows that come in) of each of these, float64."""
-        own = len(self.hears)
-        weights = torch.zeros(own, sum(self.incoming.values()), dtype=torch.float64)
+        hosted = len(self.hears)
+        weights = torch.zeros(hosted, sum(self.incoming.values()), dtype=torch.float64)
         for i, row in enumerate(self.hears):
             for place, weight in row:
-                if place >= own:
-                    weights[i, place - own] = weight
+                if place >= hosted:
+                    weights[i, place - hosted] = weight
         return weights
 
     @cached_property
@@ -194,10 +194,10 @@ class MixPlan:
         arrive = self._exchange(message, transport)
 
         def wait() -> Tensor:
-            own, received = message.decode(), arrive()
-            mixed = own.clone(memory_format=torch.contiguous_format) if out is None else out
-            if out is not None and out.data_ptr() != own.data_ptr():
-                out.copy_(own)
+            decoded, received = message.decode(), arrive()
+            mixed = decoded.clone(memory_format=torch.contiguous_format) if out is None else out
+            if out is not None and out.data_ptr() != decoded.data_ptr():
+                out.copy_(decoded)
             if received and isinstance(message, DenseMessage):
                 return self.all.run(mixed, [row for part in received for row in part.decode()])
             self.local.run(mixed)

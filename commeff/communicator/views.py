@@ -38,7 +38,7 @@ def view(
     (3, [0, 2, 3])
     """
     if not isinstance(columns, int):
-        communicator = communicator._view(("places", columns), _start=0, _apart=True, _places=columns)
+        communicator = communicator._view(("places", columns), _start=0, _foreign=True, _places=columns)
     elif columns:
         communicator = communicator._view(columns, _start=communicator._start + columns)
     if home is not None:

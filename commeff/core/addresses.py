@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from commeff.compressors.boxes import Shape, Span, Whereabouts
+from commeff.compressors.boxes import ColumnMap, Shape, Span
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Address:
         The same without the numbers of blocks, which their columns tell apart.
     server : bool
         Whether rows are the server's, not the workers'.
-    apart : str
+    piece : str
         Where columns are a vector of their own: the ranks that hold them.
 
     Examples
@@ -40,7 +40,7 @@ class Address:
     path: str = ""
     name: str = ""
     server: bool = False
-    apart: str = ""
+    piece: str = ""
 
     @classmethod
     def of(cls, d: int) -> Address:
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def key(self) -> str:
-        """What no other place in the strategy has."""
+        """A key that no other place in the strategy has."""
         return f"{self.path} {self.spans}"
 
     def child(self, part: str, *, server: bool = False) -> Address:
@@ -67,8 +67,8 @@ class Address:
         return replace(self.part(spans), path=self.child(part).path)
 
     def part(self, spans: Iterable[Span]) -> Address:
-        """The same about some of the columns, counted from the first of these."""
-        return replace(self, spans=tuple(found for span in spans for found in self._within(*span)))
+        """The address of some of the columns, counted from the first of these."""
+        return replace(self, spans=tuple(inner for span in spans for inner in self._within(*span)))
 
     def _within(self, start: int, stop: int) -> Iterator[Span]:
         for first, last in self.spans:
@@ -78,14 +78,14 @@ class Address:
 
 
 class NamedBox(NamedTuple):
-    """Where a part of a memory is saved.
+    """The place where a part of a memory is saved.
 
     Attributes
     ----------
     name, shape : str, tuple of int
-        Of the whole tensor.
+        The name and shape of the whole tensor.
     offsets, sizes : tuple of int
-        Of the box in it.
+        The place and size of the box in it.
     part : tuple
         An index: the part, of the memory.
     """
@@ -98,26 +98,26 @@ class NamedBox(NamedTuple):
 
 
 class BoxNames:
-    """Where a process's memories are saved.
+    """The places where a process's memories are saved.
 
     Parameters
     ----------
-    where : Whereabouts
-        Of the process's columns.
+    where : ColumnMap
+        The map of the process's columns.
     workers, n : sequence of int, int
         Its workers, and how many there are in all; unless given, it has all that there are.
     """
 
-    def __init__(self, where: Whereabouts, workers: Sequence[int] = (), n: int = 0) -> None:
+    def __init__(self, where: ColumnMap, workers: Sequence[int] = (), n: int = 0) -> None:
         self._workers, self._n, self._boxes = workers, n, cache(where.boxes)
         self.of_one_process = not n
 
     def of(self, at: Address, shape: Shape, of_workers: bool) -> Iterator[NamedBox]:
-        """Of a memory: by tensors of the model if it is of columns, else as it is."""
+        """The boxes of a memory: by tensors of the model if it is of columns, else as it is."""
         n, first = self._axis(at, shape[0]) if of_workers else ((), ())
-        own = shape[of_workers:]
+        sizes = shape[of_workers:]
         if len(shape) > 1 and shape[-1] == at.width:
-            between = own[:-1]
+            between = sizes[:-1]
             for box in self._boxes(at.spans):
                 yield NamedBox(
                     f"{at.name}/{box.tensor}",
@@ -127,11 +127,11 @@ class BoxNames:
                     (..., slice(box.start, box.stop)),
                 )
         else:
-            yield NamedBox(f"{at.path}{at.apart}", (*n, *own), (*first, *(0 for _ in own)), shape)
+            yield NamedBox(f"{at.path}{at.piece}", (*n, *sizes), (*first, *(0 for _ in sizes)), shape)
 
     def numbers(self, at: Address, name: str, shape: Shape) -> Iterator[NamedBox]:
-        """Of what an optimizer remembers of tensors, if it is not of columns: it is saved with each of them, and with
-        each block that has some of it.
+        """The boxes of what an optimizer remembers of tensors, not by columns: saved with each of them, and with each
+        block that has some of it.
         """
         n, first = self._axis(at, shape[0])
         for tensor in self.tensors(at):
@@ -143,11 +143,11 @@ class BoxNames:
         return {box.tensor: box.shape for box in self._boxes(at.spans)}
 
     def rows(self, at: Address, saved: int) -> int:
-        """How many rows this process has of those that were saved."""
+        """The number of rows this process has of those that were saved."""
         return saved if at.server or self.of_one_process else len(self._workers)
 
     def _axis(self, at: Address, rows: int) -> tuple[Shape, Shape]:
-        """How many rows there are, and the first of those that are here."""
+        """The number of rows, and the first of those that are here."""
         return ((rows,), (0,)) if at.server or self.of_one_process else ((self._n,), (self._workers[0],))
 
 

@@ -89,7 +89,7 @@ class GradientComparison(Stateful, ABC):
 
 
 class Component(Stateful):
-    """What stands in a strategy beside the local step: transforms and encoders."""
+    """A part of a strategy beside the local step: a transform or an encoder."""
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         """Allocate memory, bind compressors, refuse parts that do not fit.

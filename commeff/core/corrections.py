@@ -18,8 +18,8 @@ from commeff.core.properties import require_one_rate
 from commeff.core.strategy import LocalStep
 
 
-def kept(new: Tensor, old: Tensor, active: Tensor | None) -> Tensor:
-    """The new rows of those who are active, the old ones of the others."""
+def where_active(new: Tensor, old: Tensor, active: Tensor | None) -> Tensor:
+    """The new rows of active workers and the old rows of the others."""
     return new if active is None else torch.where(active.to(new.device)[:, None], new, old)
 
 
@@ -64,8 +64,9 @@ class D2(Corrected):
         before = x.clone()
         update = self.inner(x, gradient, active) - before
         out = 2 * before - self.last_x + update - self.last_update
-        self.last_x, self.last_update = kept(before, self.last_x, active), kept(update, self.last_update, active)
-        return kept(out, before, active)
+        self.last_x = where_active(before, self.last_x, active)
+        self.last_update = where_active(update, self.last_update, active)
+        return where_active(out, before, active)
 
 
 class QuasiGlobal(Corrected):
@@ -92,8 +93,8 @@ class QuasiGlobal(Corrected):
         gamma = self.inner.last_lr
         if gamma:
             momentum = self.mu * self.momentum + (1 - self.mu) / gamma * (self.last_x - x)
-            self.momentum = kept(momentum, self.momentum, active)
-        self.last_x = kept(x.clone(), self.last_x, active)
+            self.momentum = where_active(momentum, self.momentum, active)
+        self.last_x = where_active(x.clone(), self.last_x, active)
         direction = gradient + self.beta * self.momentum
         return self.inner(x, gradient + self.beta * direction if self.nesterov else direction, active)
 
@@ -124,8 +125,8 @@ class TrackedGradient(Carrying):
         self.last_gradient = torch.zeros_like(x)
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
-        self.carried = kept(self.carried + gradient - self.last_gradient, self.carried, active)
-        self.last_gradient = kept(gradient.clone(), self.last_gradient, active)
+        self.carried = where_active(self.carried + gradient - self.last_gradient, self.carried, active)
+        self.last_gradient = where_active(gradient.clone(), self.last_gradient, active)
         return self.inner(x, self.carried, active)
 
 
@@ -142,7 +143,7 @@ class CarriedMomentum(Carrying):
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         before = self.carried
-        self.carried = kept(torch.add(gradient, before, alpha=self.beta), before, active)
+        self.carried = where_active(torch.add(gradient, before, alpha=self.beta), before, active)
         return self.inner(x, before, active)
 
 
@@ -185,7 +186,7 @@ class Proximal(PeriodCounter):
 
     def __call__(self, x: Tensor, gradient: Tensor, active: Tensor | None = None) -> Tensor:
         if self.begins():
-            self.anchor = kept(x.clone(), self.anchor, active)
+            self.anchor = where_active(x.clone(), self.anchor, active)
         return self.inner(x, gradient + self.mu * (x - self.anchor), active)
 
 
@@ -215,12 +216,12 @@ class ControlVariate(PeriodCounter):
         if begins:
             took = (self.lately == now - 1) & (self.moved > 0)
             change = torch.where(took, (self.last - x) / torch.where(took, self.moved, 1.0), 0.0)
-            self.drift = kept(self.drift + change, self.drift, active)
+            self.drift = where_active(self.drift + change, self.drift, active)
         out = self.inner(x, gradient + self.drift, active)
         moved = torch.where(self.lately == now, self.moved, 0.0) + self.inner.last_lr
-        self.moved = kept(moved, self.moved, active)
-        self.lately = kept(torch.full_like(self.lately, now), self.lately, active)
-        self.last = kept(out.clone(), self.last, active)
+        self.moved = where_active(moved, self.moved, active)
+        self.lately = where_active(torch.full_like(self.lately, now), self.lately, active)
+        self.last = where_active(out.clone(), self.last, active)
         return out
 
 
@@ -250,8 +251,8 @@ class Shifted(Corrected):
         self.steps += 1
         if gamma:
             change = torch.where(self.lately == now - 1, (self.last - x) * (self.probability / gamma), 0.0)
-            self.shift = kept(self.shift + change, self.shift, active)
+            self.shift = where_active(self.shift + change, self.shift, active)
         out = self.inner(x, gradient + self.shift, active)
-        self.lately = kept(torch.full_like(self.lately, now), self.lately, active)
-        self.last = kept(out.clone(), self.last, active)
+        self.lately = where_active(torch.full_like(self.lately, now), self.lately, active)
+        self.last = where_active(out.clone(), self.last, active)
         return out

@@ -71,7 +71,7 @@ class WaitsFor:
             require.at_least(0, grace=self.grace)
 
     def needed(self, n: int) -> int:
-        """How many of n workers the quorum is."""
+        """The number of workers, of n, in the quorum."""
         return max(1, math.ceil(self.quorum * n - 1e-9))
 
 

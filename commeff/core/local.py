@@ -101,7 +101,7 @@ class Local(LocalStep):
         if self.curvature is None:
             raise ValueError(f"a {self.kind} must ask for curvature to learn of it, got an estimate unasked")
         self._part_idle_from_active(active)
-        for i, optimizer, parameter, rows, options in self._each(estimate):
+        for i, optimizer, parameter, rows, options in self._entries(estimate):
             if isinstance(optimizer, Sophia) and (self._stacked or active is None or active[i]):
                 memory = optimizer.state[parameter]
                 if not memory:
@@ -113,14 +113,14 @@ class Local(LocalStep):
         if not self.evaluates_elsewhere:
             return x
         out = x.clone(memory_format=torch.contiguous_format)
-        for _, optimizer, parameter, rows, options in self._each(out):
+        for _, optimizer, parameter, rows, options in self._entries(out):
             memory = optimizer.state.get(parameter)
             if memory and isinstance(optimizer, ScheduleFree):
                 rows.copy_(optimizer.averaged(rows, memory, options))
         return out
 
-    def _each(self, x: Tensor) -> Iterator[tuple[int, Optimizer, torch.nn.Parameter, Tensor, dict[str, Any]]]:
-        """Of each optimizer: its number, and each of its parameters with that one's part of x and options."""
+    def _entries(self, x: Tensor) -> Iterator[tuple[int, Optimizer, torch.nn.Parameter, Tensor, dict[str, Any]]]:
+        """Each optimizer's number, with itself, and each of its parameters with that one's part of x and options."""
         hosts = [x] if self._stacked else x.unbind()
         for i, (host, parameters, optimizer) in enumerate(zip(hosts, self._parameters, self._optimizers, strict=True)):
             options = dict(zip(self._groups, optimizer.param_groups, strict=True))
@@ -203,10 +203,10 @@ class Local(LocalStep):
     def _refuse_moved_rates(self) -> None:
         """Memories are in units of `lr` and checkpoints hold it, so nobody else may move it."""
         for optimizer in self._optimizers:
-            found = tuple(float(group["lr"]) for group in optimizer.param_groups)
-            if found != self.rates:
+            rates = tuple(float(group["lr"]) for group in optimizer.param_groups)
+            if rates != self.rates:
                 raise ValueError(
-                    f"learning rates must be moved by commeff.scheduled or options, got {found} in the optimizer where "
+                    f"learning rates must be moved by commeff.scheduled or options, got {rates} in the optimizer where "
                     f"the local step's are {self.rates}: memories in units of the rate would be wrong, and a "
                     "checkpoint would not know; give optimizer=scheduled(factory, schedule)"
                 )
@@ -268,18 +268,18 @@ class Local(LocalStep):
             for key in [key for key in rows if key != "aged" and rows["aged"][i : i + 1].any()]:
                 p, name = key.split(".", 1)
                 parameter = self._parameters[i][int(p)]
-                mine = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
+                values = rows[key] if self._stacked and rows[key].ndim > 1 else rows[key][i]
                 counts = name == "step" and not self._fused  # torch counts steps on the CPU, fused kernels apart
-                optimizer.state[parameter][name] = mine.to("cpu" if counts else mine.device, copy=True)
+                optimizer.state[parameter][name] = values.to("cpu" if counts else values.device, copy=True)
 
     def exchange(self, at: Address, swap: Swap) -> None:
         """As `Stateful.exchange`, with what the optimizer remembers tensor by tensor."""
         old, where = self.state, at.child("state")
         new = {"aged": swap.rows(where.child("aged"), old["aged"])}
         for p, run in enumerate(self._runs):
-            mine = {key.partition(".")[2]: value for key, value in old.items() if key.startswith(f"{p}.")}
-            here = swap.tensors(where.part([(run.start, run.stop)]), mine)
-            for name, value in here.items():
+            values = {key.partition(".")[2]: value for key, value in old.items() if key.startswith(f"{p}.")}
+            tensors = swap.tensors(where.part([(run.start, run.stop)]), values)
+            for name, value in tensors.items():
                 like = old.get(f"{p}.{name}", self._parameters[0][p])
                 new[f"{p}.{name}"] = _shaped(value, run).to(like.device)
         if new.keys() != old.keys() or any(new[key] is not old[key] for key in new):

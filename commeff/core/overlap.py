@@ -81,7 +81,7 @@ def _has(kind: type, ability: type) -> bool:
     """Whether a kind of transform has an ability; one that computes something else than its base may not inherit it."""
 
     def age(method: str) -> int:
-        """How many generations ago it was defined: 0 in the class itself."""
+        """The number of generations ago that it was defined: 0 in the class itself."""
         return next(age for age, base in enumerate(kind.__mro__) if method in vars(base))
 
     methods = [name for name in vars(ability) if not name.startswith("_")]

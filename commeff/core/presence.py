@@ -41,12 +41,12 @@ def step_of_present(
 ) -> Tensor:
     """`Strategy.step` of the workers who are there; the other rows stay as they are. The memory of x is given away."""
     check_absence(strategy)
-    here = view(communicator, among=communicator.context.present)
-    if not here.n:
+    present = view(communicator, among=communicator.context.present)
+    if not present.n:
         return strategy.local(x, gradient, moving)  # rates and periods go on by the clock
-    averaged = _among(strategy.gradients, gradient, here.child("gradients"))
+    averaged = _among(strategy.gradients, gradient, present.child("gradients"))
     moved = strategy.local(x, averaged, moving)
-    return _among(strategy.parameters, moved, here.child("parameters"))
+    return _among(strategy.parameters, moved, present.child("parameters"))
 
 
 def _among(transform: Transform, vectors: Tensor, communicator: Communicator) -> Tensor:
@@ -133,8 +133,8 @@ class _Back(RowSwap):
         self._index, self._whole = chosen.index, chosen.whole
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        here = f"{at.key}/"  # an optimizer may have a state of workers who are absent alone
-        whole = {key.removeprefix(here): value for key, value in self._whole.items() if key.startswith(here)}
+        prefix = f"{at.key}/"  # an optimizer may have a state of workers who are absent alone
+        whole = {key.removeprefix(prefix): value for key, value in self._whole.items() if key.startswith(prefix)}
         return {**whole, **super().tensors(at, values)}
 
     def swap(self, key: str, value: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def contents(part: Stateful) -> Iterator[Stateful]:
 
 
 def scope_of(part: Stateful) -> Scope:
-    """What a block of columns must not cut: the widest scope among a part, its compressors and its parts."""
+    """The unit that blocks of columns must not cut: the widest scope of a part, its compressors and its parts."""
     compressors = (value.scope for value in vars(part).values() if isinstance(value, Compressor))
     return max((part.traits.scope, *compressors, *(scope_of(inner) for _, inner in part.parts())), key=SCOPES.index)
 
@@ -37,9 +37,9 @@ def is_rowwise(part: Stateful) -> bool:
 
 
 def sends(part: Stateful) -> bool:
-    """Whether what workers get of a part comes from others."""
-    own = part.traits.sends and not part.traits.rowwise
-    return own or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
+    """Whether workers get something from others by a part."""
+    direct = part.traits.sends and not part.traits.rowwise
+    return direct or any(sends(inner) for inner in contents(part) if isinstance(inner, Component))
 
 
 def unclipped_norm(part: Stateful) -> Tensor | None:
@@ -63,7 +63,7 @@ def learner_of(local: LocalStep) -> Local | None:
 
 
 def kind_of(part: object) -> str:
-    """What a part is, in a word: a local step's optimizer, or its class."""
+    """The kind of a part, in a word: a local step's optimizer, or its class."""
     return part.kind if isinstance(part, Local) else type(part).__name__
 
 

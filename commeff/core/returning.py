@@ -45,7 +45,7 @@ def attend(strategy: Strategy, x: Tensor, communicator: Communicator, present: C
     x : (w, d)
         The parameters of the hosted workers.
     communicator : Communicator
-        Of all workers.
+        The communicator of all workers.
     present : callable
         present(step) is who takes part in a step, (n,) bool, such as `Participation.present`.
 
@@ -69,11 +69,11 @@ def attend(strategy: Strategy, x: Tensor, communicator: Communicator, present: C
     [[2.0], [2.0]]
     """
     communicator.begin(communicator.step, present=present(communicator.step))
-    found = returns(strategy, present, communicator.step)
-    if found is None:
+    returning = returns(strategy, present, communicator.step)
+    if returning is None:
         return x
     x = x.clone(memory_format=torch.contiguous_format)
-    _bring_back(strategy, x, communicator, *found)
+    _bring_back(strategy, x, communicator, *returning)
     return x
 
 
@@ -84,12 +84,12 @@ def _bring_back(strategy: Strategy, x: Tensor, communicator: Communicator, retur
     if source in hosted:
         row = hosted.index(source)
         exchange_common(strategy, x.shape[1], reader := RowReader(row))
-        state = {"x": x[row].clone(), "memories": reader.found}
+        state = {"x": x[row].clone(), "memories": reader.values}
     state = broadcast(communicator, state, source)
-    here = returning[hosted]
-    if bool(here.any()):
-        x[here.to(x.device)] = state["x"].to(x.device)
-        exchange_common(strategy, x.shape[1], _RowWriter(state["memories"], here))
+    rows = returning[hosted]
+    if bool(rows.any()):
+        x[rows.to(x.device)] = state["x"].to(x.device)
+        exchange_common(strategy, x.shape[1], _RowWriter(state["memories"], rows))
     share = float(returning.sum()) / communicator.n
     sizes = [value.nbytes for value in state["memories"].values() if value.dtype != torch.bool]  # numbers travel
     size = share * (state["x"].nbytes + sum(sizes))
@@ -106,14 +106,14 @@ def exchange_common(strategy: Strategy, d: int, swap: Swap) -> None:
 
 def _visit(part: Stateful, at: Address, swap: Swap) -> None:
     for name, inner in part.parts():
-        here = part.address(name, at)
+        inner_at = part.address(name, at)
         for common in inner.traits.common if isinstance(inner, Transform) and agrees(inner) else ():
             value = getattr(inner, common)
             if isinstance(value, Stateful):
-                value.exchange(inner.address(common, here), swap)
+                value.exchange(inner.address(common, inner_at), swap)
             else:
-                setattr(inner, common, swap.rows(here.child(common), value))
-        _visit(inner, here, swap)
+                setattr(inner, common, swap.rows(inner_at.child(common), value))
+        _visit(inner, inner_at, swap)
 
 
 class RowReader(RowSwap):
@@ -131,10 +131,10 @@ class RowReader(RowSwap):
     """
 
     def __init__(self, index: int | Tensor) -> None:
-        self.index, self.found = index, dict[str, Tensor]()
+        self.index, self.values = index, dict[str, Tensor]()
 
     def swap(self, key: str, value: Tensor) -> Tensor:
-        self.found[key] = value[self.index].clone()
+        self.values[key] = value[self.index].clone()
         return value
 
 
@@ -148,10 +148,10 @@ class _RowWriter(RowSwap):
         return self._written(value, self._memories[key])
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        here = f"{at.key}/"
-        theirs = {key.removeprefix(here): row for key, row in self._memories.items() if key.startswith(here)}
-        blank = {name: row.new_zeros(len(self._returning), *row.shape) for name, row in theirs.items()}
-        return dict(values) | {name: self._written(values.get(name, blank[name]), row) for name, row in theirs.items()}
+        prefix = f"{at.key}/"
+        saved = {key.removeprefix(prefix): row for key, row in self._memories.items() if key.startswith(prefix)}
+        blank = {name: row.new_zeros(len(self._returning), *row.shape) for name, row in saved.items()}
+        return dict(values) | {name: self._written(values.get(name, blank[name]), row) for name, row in saved.items()}
 
     def _written(self, value: Tensor, row: Tensor) -> Tensor:
         out = value.clone(memory_format=torch.contiguous_format)

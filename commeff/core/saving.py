@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Boxes, Whereabouts
+from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core.addresses import Address, BoxNames, NamedBox, RowSwap
 from commeff.core.overlap import drain
 from commeff.core.state import Stateful
@@ -45,7 +45,7 @@ class MemorySaver:
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is equal on every process, and no tensor; not of a table the part that is empty."""
+        """The values, no tensors, that are equal on every process; without the empty parts of tables."""
         tables = {name.rpartition("/")[0] for name in self.saved}
         return {path: value for path, value in self._values.items() if value != {} or path not in tables}
 
@@ -109,35 +109,34 @@ class MemoryLoader:
 
     def __init__(self, names: BoxNames, saved: Mapping[str, Boxes], values: Mapping[str, Any]) -> None:
         self._names, self._saved, self._values = names, saved, values
-        self._found: dict[Address, Any] = {}
+        self._loaded: dict[Address, Any] = {}
         self.used: set[str] = set()
         self.arrived = False
 
     def rows(self, at: Address, value: Tensor) -> Tensor:
         """See `Swap`."""
-        return self._given(at, value, lambda: self._tensor(at, value, True)) if value.numel() else value
+        return self._exchange(at, value, lambda: self._tensor(at, value, True)) if value.numel() else value
 
     def tensors(self, at: Address, values: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """See `Swap`."""
-        return self._given(at, values, lambda: self._optimizer(at)) if at.width else values
+        return self._exchange(at, values, lambda: self._optimizer(at)) if at.width else values
 
     def shared(self, at: Address, value: Any) -> Any:
         """See `Swap`."""
         if is_table(value):
-            return self._given(at, value, lambda: {n: self._read([_entry(at, n, v)], v) for n, v in value.items()})
+            return self._exchange(at, value, lambda: {n: self._read([_entry(at, n, v)], v) for n, v in value.items()})
         if isinstance(value, Tensor):
-            return self._given(at, value, lambda: self._tensor(at, value, False)) if value.numel() else value
+            return self._exchange(at, value, lambda: self._tensor(at, value, False)) if value.numel() else value
         if isinstance(value, Mapping) and not value and at.path not in self._values:
             return value  # a table of which this process has no entry
-        return self._given(at, value, lambda: self._value(at.path))
+        return self._exchange(at, value, lambda: self._value(at.path))
 
     schedule = shared
 
-    def _given(self, at: Address, value: T, make: Callable[[], T]) -> T:
+    def _exchange(self, at: Address, value: T, make: Callable[[], T]) -> T:
         if self.arrived:
-            found: T = self._found.pop(at)
-            return found
-        self._found[at] = make()
+            return self._loaded.pop(at)
+        self._loaded[at] = make()
         return value
 
     def _tensor(self, at: Address, like: Tensor, of_workers: bool) -> Tensor:
@@ -152,20 +151,20 @@ class MemoryLoader:
 
     def _optimizer(self, at: Address) -> dict[str, Tensor]:
         """What an optimizer remembered of tensors, under the names that it gave to it."""
-        found = dict[str, Tensor]()
+        state = dict[str, Tensor]()
         tensor, shape = next(iter(self._names.tensors(at).items()))
         for name, saved in self._of_tensor(at.name, tensor):
             like = torch.empty(self._names.rows(at, saved.shape[0]), at.width, dtype=saved.dtype)
             boxes = [*self._names.of(at.child(name), like.shape, True)]
             if saved.shape[1:] == shape and any(saved.has(box.offsets, box.sizes) for box in boxes):
-                found[name] = self._read(boxes, like)
+                state[name] = self._read(boxes, like)
         for name, saved in self._of_tensor(at.path, tensor):
             if saved.shape[1:] != shape:
                 rows = self._names.rows(at, saved.shape[0])
                 first, *others = self._names.numbers(at, name, (rows, *saved.shape[1:]))
-                found[name] = self._box(first).clone()
+                state[name] = self._box(first).clone()
                 self.used |= {named.name for named in others}  # one stands for those of all
-        return found
+        return state
 
     def _of_tensor(self, path: str, tensor: str) -> Iterator[tuple[str, Boxes]]:
         """What was saved of a tensor there, under the names that the optimizer gave to it."""
@@ -216,7 +215,7 @@ class Fresh(RowSwap):
 def save(part: Stateful, layout: Layout) -> dict[str, Any]:
     """A copy of all that a part of a strategy remembers, started with this layout: tensors and plain values by name."""
     drain(part)
-    saver = MemorySaver(BoxNames(Whereabouts.of(layout)))
+    saver = MemorySaver(BoxNames(ColumnMap.of(layout)))
     part.exchange(Address.of(layout.d), saver)
     return saver.values | {name: _copy(boxes) for name, boxes in saver.saved.items()}
 
@@ -224,7 +223,7 @@ def save(part: Stateful, layout: Layout) -> dict[str, Any]:
 def load(part: Stateful, layout: Layout, state: Mapping[str, Any]) -> None:
     """Restore what `save` gave. A state of another method is refused, and nothing is changed then."""
     saved = {name: boxes_of(value) for name, value in state.items() if isinstance(value, Tensor) or is_table(value)}
-    at, loader = Address.of(layout.d), MemoryLoader(BoxNames(Whereabouts.of(layout)), saved, state)
+    at, loader = Address.of(layout.d), MemoryLoader(BoxNames(ColumnMap.of(layout)), saved, state)
     drain(part)
     part.exchange(at, loader)
     if unknown := sorted(state.keys() - loader.used):
@@ -254,5 +253,5 @@ def is_table(value: Any) -> bool:
 
 
 def _entry(at: Address, name: str, value: Tensor) -> NamedBox:
-    """Where an entry of a table is saved."""
-    return NamedBox(f"{at.name}{at.apart}/{name}", value.shape, (0,) * value.ndim, value.shape)
+    """The box in which an entry of a table is saved."""
+    return NamedBox(f"{at.name}{at.piece}/{name}", value.shape, (0,) * value.ndim, value.shape)

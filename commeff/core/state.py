@@ -77,7 +77,7 @@ class Timetable:
     period : int or None
         After how many steps it sends messages of the same sizes again; None: it never does.
     sample : int
-        Of how many steps a stretch has to be that shows what it sends on average, if it never repeats.
+        The steps of a stretch that shows what it sends on average, if it never repeats.
     changes : frozenset of int
         The steps at which it begins to send something else.
     settled : bool

@@ -101,7 +101,7 @@ class Strategy(Stateful):
     Attributes
     ----------
     driver : Communicator or None
-        Of the optimizer that has it now.
+        The communicator of the optimizer that has it now.
 
     Examples
     --------
@@ -168,13 +168,13 @@ class Strategy(Stateful):
 
     def state_dict(self) -> dict[str, Any]:
         """All that it remembers, in copies: tensors with a row for each hosted worker, and plain values, by name."""
-        return saving.save(self, self._begun("state_dict"))
+        return saving.save(self, self._started_layout("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what `state_dict` gave. Call `start` first; a state of another method is refused."""
-        saving.load(self, self._begun("load_state_dict"), state)
+        saving.load(self, self._started_layout("load_state_dict"), state)
 
-    def _begun(self, what: str) -> Layout:
+    def _started_layout(self, what: str) -> Layout:
         if self._layout is None:
             raise RuntimeError(
                 f"{what} needs a strategy that has been started: call start(x, layout, communicator) first"
@@ -190,7 +190,7 @@ class Strategy(Stateful):
             return agrees(self.parameters, step)
         timetable = self.gradients.timetable()
         steps = {*range(timetable.period or timetable.sample), *timetable.changes}
-        return all(agrees(self.gradients, each) for each in steps)
+        return all(agrees(self.gradients, k) for k in steps)
 
     @property
     def compares(self) -> bool:
@@ -209,10 +209,10 @@ class Strategy(Stateful):
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         """The rows to evaluate, where workers hold x. Every process calls it."""
-        found = rows_to_evaluate(self.local, x)
+        rows = rows_to_evaluate(self.local, x)
         if isinstance(self.parameters, EvaluatedElsewhere):
-            return self.parameters.evaluated(found, communicator.child("parameters"))
-        return found
+            return self.parameters.evaluated(rows, communicator.child("parameters"))
+        return rows
 
     def post(self, x: Tensor, communicator: Communicator) -> None:
         """Start what communication needs only x, before the gradient is computed. Never needed for correctness."""
@@ -250,7 +250,7 @@ class Strategy(Stateful):
         moving : (w,) bool tensor, optional
             Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
-        self._begun("step")
+        self._started_layout("step")
         if gradient.shape != x.shape:
             raise ValueError(
                 f"gradient must have the shape of x, {tuple(x.shape)}, got {tuple(gradient.shape)}: "
@@ -260,15 +260,15 @@ class Strategy(Stateful):
         if context.moving is not None:
             moving = context.moving if moving is None else context.moving & moving.cpu()
         gradient = self.prepare(x, gradient, communicator, oracle, moving)
-        own = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
+        rows = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if context.active is not None:
-            return step_of_present(self, own, gradient, communicator, moving)
+            return step_of_present(self, rows, gradient, communicator, moving)
         averaged = self.gradients(gradient, communicator.child("gradients"))
-        moved = self.local(own, averaged, moving)
+        moved = self.local(rows, averaged, moving)
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
-        ours = moved.data_ptr() == own.data_ptr()
-        out = (self._in_place if ours else self.parameters)(moved, below)
+        in_place = moved.data_ptr() == rows.data_ptr()
+        out = (self._in_place if in_place else self.parameters)(moved, below)
         if out.shape != x.shape:
             raise ValueError(
                 f"a transform must keep the shape {tuple(x.shape)}, got {tuple(out.shape)}: give one row a worker"
@@ -288,8 +288,8 @@ class Strategy(Stateful):
         """
         learner = self._learner
         if learner is not None and (asked := learner.curvature) is not None and asked.due(communicator):
-            found = estimate(asked, learner.kind, x, communicator, oracle, shared=sends(self.gradients))
-            learner.learn(found, moving)
+            curvature = estimate(asked, learner.kind, x, communicator, oracle, shared=sends(self.gradients))
+            learner.learn(curvature, moving)
         if self.comparison is None:
             return gradient
         return self.comparison(x, gradient, communicator, oracle, moving)

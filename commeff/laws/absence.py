@@ -39,8 +39,8 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
         return
     whole, bill = _drive(case, Communicator(workers=WORKERS, seed=3))
     for processes in (2, WORKERS):
-        found = rehearse(processes, WORKERS, lambda communicator: _drive(case, communicator))
-        difference = float((torch.cat([rows for rows, _ in found], 1) - whole).abs().max())
+        results = rehearse(processes, WORKERS, lambda communicator: _drive(case, communicator))
+        difference = float((torch.cat([rows for rows, _ in results], 1) - whole).abs().max())
         assert difference <= 1e-12, (
             f"{case.name}: with absent workers it differs by {difference:.1e} on {processes} processes: "
             + (
@@ -49,7 +49,7 @@ def leaves_the_absent_alone(case: MethodCase) -> None:
                 "by communicator.n / communicator.context.n"
             )
         )
-        assert all(bills == bill for _, bills in found), f"{case.name}: absent workers are billed on some processes"
+        assert all(bills == bill for _, bills in results), f"{case.name}: absent workers are billed on some processes"
 
 
 def _drive(case: MethodCase, communicator: Communicator) -> tuple[Tensor, list[float]]:
@@ -87,7 +87,7 @@ def _memories(strategy: Strategy, workers: Tensor) -> dict[str, Tensor]:
     """What a strategy remembers of some of the hosted workers, (w,) bool: their rows of each memory, by its path."""
     strategy.drain()
     strategy.exchange(Address.of(LAYOUT.d), reader := RowReader(workers))
-    return reader.found
+    return reader.values
 
 
 def agrees_where_it_says_so(case: MethodCase) -> None:
@@ -104,7 +104,7 @@ def agrees_where_it_says_so(case: MethodCase) -> None:
         strategy.drain()
         exchange_common(strategy, LAYOUT.d, reader := RowReader(torch.arange(WORKERS)))
         _require_equal(case, communicator.step, "x", x, "drop Traits(agrees=True), or `agrees` is False of this step")
-        for key, rows in reader.found.items():
+        for key, rows in reader.values.items():
             _require_equal(case, communicator.step, key.split()[0], rows, "leave it out of Traits(common=)")
 
 

@@ -40,7 +40,7 @@ def leaves_its_input_alone(case: MethodCase) -> None:
         inputs = {"x": x, "gradient": gradient}
         copies += [(f"the {name} of step {communicator.step}", t, t.clone()) for name, t in inputs.items()]
         x = strategy.step(x, gradient, communicator, elsewhere(communicator.step))
-        changed = [what for what, before, copy in copies if not torch.equal(before, copy)]
+        changed = [name for name, before, copy in copies if not torch.equal(before, copy)]
         assert not changed, (
             f"{case.name}: step {communicator.step} wrote into {changed[0]}: a transform works on a copy, and keeps "
             "a .clone() of what it remembers"

@@ -35,14 +35,14 @@ class Mail(Transport):
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """The sum of everybody's tensor, in rank order."""
-        everybody = self._everybody("all_reduce", tensor)
-        tensor.copy_(torch.stack(everybody).sum(0))
+        tensors = self._collect("all_reduce", tensor)
+        tensor.copy_(torch.stack(tensors).sum(0))
         return lambda: tensor
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Callable[[], Tensor]:
         """Everybody's rows in rank order."""
-        everybody = torch.cat(self._everybody("all_gather", rows))
-        return lambda: everybody
+        rows_of_all = torch.cat(self._collect("all_gather", rows))
+        return lambda: rows_of_all
 
     def exchange(
         self, kind: str, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor]
@@ -59,11 +59,11 @@ class Mail(Transport):
         for peer in self._peers:
             self._boxes[self.rank, peer].put((OVER, None))
 
-    def _everybody(self, kind: str, tensor: Tensor) -> list[Tensor]:
+    def _collect(self, kind: str, tensor: Tensor) -> list[Tensor]:
         for peer in self._peers:
             self._send(peer, kind, tensor)
-        own = tensor.clone()
-        return [own if peer == self.rank else self._receive(peer, kind) for peer in range(self.size)]
+        copy = tensor.clone()
+        return [copy if peer == self.rank else self._receive(peer, kind) for peer in range(self.size)]
 
     def _send(self, peer: int, kind: str, tensor: Tensor) -> None:
         self._boxes[self.rank, peer].put((kind, tensor.detach().clone()))
@@ -109,9 +109,9 @@ def is_the_same_on_every_engine(case: MethodCase) -> None:
     advice = "use what the communicator gives, never shape[0], communicator.workers or a mean over rows"
     for processes in (2, WORKERS):
 
-        def one(mine: Communicator) -> tuple[Tensor, Any]:
-            trajectory, _ = run(case.build(WORKERS), communicator=mine)
-            return trajectory, mine.ledger.rows
+        def one(communicator: Communicator) -> tuple[Tensor, Any]:
+            trajectory, _ = run(case.build(WORKERS), communicator=communicator)
+            return trajectory, communicator.ledger.rows
 
         hosts = f"{case.name}: on {processes} processes of {WORKERS // processes} workers each"
         try:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator import Communicator, Ledger
-from commeff.compressors.boxes import Boxes, Whereabouts
+from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.saving import MemoryLoader, MemorySaver
 from commeff.core.strategy import Stateful, Strategy
@@ -56,7 +56,7 @@ def resumes_on_other_processes(case: MethodCase) -> None:
     whole, stop, at = plain_run(case)[0], STEPS // 2, Address.of(LAYOUT.d)
 
     def names(communicator: Communicator) -> BoxNames:
-        return BoxNames(Whereabouts.of(LAYOUT), communicator.workers, WORKERS)
+        return BoxNames(ColumnMap.of(LAYOUT), communicator.workers, WORKERS)
 
     def save(communicator: Communicator) -> MemorySaver:
         strategy, saver = case.build(WORKERS), MemorySaver(names(communicator))
@@ -103,9 +103,9 @@ def _forgotten(piece: Stateful, fresh: Stateful) -> Iterator[tuple[Stateful, str
     """What a loaded piece holds otherwise than the one that was saved: the piece, attribute, whether a row a worker."""
     declared = {*piece.rows, *piece.shared}
     parts, twins = dict(piece.parts()), dict(fresh.parts())
-    ours = type(piece).__module__.startswith("commeff.")
+    built_in = type(piece).__module__.startswith("commeff.")
     for name, value in vars(piece).items():
-        if not ours and name not in declared and not _alike(value, vars(fresh).get(name)):
+        if not built_in and name not in declared and not _alike(value, vars(fresh).get(name)):
             yield piece, name, isinstance(value, Tensor) and value.shape[:1] == (WORKERS,)
     for name in parts.keys() & twins.keys():
         yield from _forgotten(parts[name], twins[name])
@@ -157,14 +157,14 @@ def held(roots: list[Any]) -> int:
     >>> held([[0.5, 1.5]]) + 1 == held([[0.5, 1.5, 2.5]])
     True
     """
-    found: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
     storages: dict[int, int] = {}
     references, front = 0, list(roots)
     while front:
         item = front.pop()
-        if id(item) in found or isinstance(item, CODE):
+        if id(item) in visited or isinstance(item, CODE):
             continue
-        found[id(item)] = item
+        visited[id(item)] = item
         if isinstance(item, Tensor):
             storage = item.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()

@@ -38,8 +38,8 @@ def acts_on_pieces(case: MethodCase) -> None:
     what several ranks hold stays equal to the bit.
     """
     ranks = [case.build(WORKERS) for _ in range(SHARD * TENSOR)]
-    alone = [(Axis("shard", SHARD, i), Axis("tensor", TENSOR, j)) for j in range(TENSOR) for i in range(SHARD)]
-    parts = joined(_held(shard, tensor, (tensor,)) for shard, tensor in alone)
+    ranks_axes = [(Axis("shard", SHARD, i), Axis("tensor", TENSOR, j)) for j in range(TENSOR) for i in range(SHARD)]
+    parts = joined(_held(shard, tensor, (tensor,)) for shard, tensor in ranks_axes)
     if not exact(ranks[0].local, parts):
         return  # it is refused over pieces
     expected = _drive(on_pieces(case.build(WORKERS), parts), WHOLE)

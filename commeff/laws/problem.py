@@ -118,9 +118,9 @@ def require_start(case: MethodCase) -> None:
     inside, started = [*_components(strategy)], set[int]()
     for _, _, part in inside:
 
-        def begin(*given: Any, part: Component = part, start: Callable[..., None] = part.start) -> None:
+        def begin(*args: Any, part: Component = part, start: Callable[..., None] = part.start) -> None:
             started.add(id(part))
-            start(*given)
+            start(*args)
 
         vars(part)["start"] = begin
     strategy.start(start(), LAYOUT, Communicator(workers=WORKERS))

@@ -170,7 +170,7 @@ def ad_psgd(optimizer: OptimizerFactory, topology: Topology, seed: int = 0, one_
     topology
         Who may meet whom; its weights do not count.
     seed
-        Of the meetings.
+        The seed of the meetings.
     one_sided
         Only every other worker of a bipartite graph asks, as in the paper, where processes might else wait for each
         other in a circle. A simulated run cannot, and lets all ask.

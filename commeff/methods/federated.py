@@ -178,7 +178,7 @@ def scaffold(optimizer: OptimizerFactory, period: int = 8, option: Literal["one"
     ([0, 400, 0, 400], [400, 400, 400, 400])
     """
     if option not in ("one", "two"):
-        raise ValueError(f"option must be 'one' or 'two', got {option!r}: these are published")
+        raise ValueError(f"option must be 'one' or 'two', got {option!r}")
     if option == "one":
         return Strategy(Local(optimizer), ServerVariates(Average(), period), Every(period, Average()))
     return Strategy(ControlVariate(Local(optimizer), period), parameters=Every(period, Average()))

@@ -200,7 +200,7 @@ def _outer_steps(period: int, outer: OptimizerFactory, begin: int, exchange: Exc
     require.instance(Exchange, exchange=exchange)
     delay, bits, ahead = exchange.delay, exchange.bits, exchange.ahead
     if bits not in (None, 4, 8):
-        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}: numbers are rounded to one of these or left")
+        raise ValueError(f"bits must be 8 or 4, or None, got {bits!r}")
     if type(ahead) is not int or not 0 <= ahead < period:
         raise ValueError(
             f"ahead must be a whole number from 0 to {period - 1}, got {ahead!r}: it is a part of the period; give as "

@@ -224,8 +224,8 @@ class Adam8bit(Adaptive):
             name: _read(memory[name], memory[f"{name}_scales"], table, self.block, x.dtype)
             for name, table in tables.items()
         }
-        own = {"step": memory["step"], **full}
-        average, square = self.moments(gradient, own, options)
+        state = {"step": memory["step"], **full}
+        average, square = self.moments(gradient, state, options)
         for name, table in tables.items():
             memory[name], memory[f"{name}_scales"] = _rounded(full[name], table, self.block)
         memory["square"].masked_fill_((memory["square"] == 0) & (full["square"] > 0), 1)

@@ -18,7 +18,7 @@ Gradients = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Curvature:
-    """What an optimizer asks of the loss: an estimate of the Hessian's diagonal, every `interval` steps.
+    """The curvature that an optimizer asks for: an estimate of the Hessian's diagonal, every `interval` steps.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ def estimate(
     communicator : Communicator
         The strategy's.
     oracle : Oracle
-        Of the step's batches.
+        The oracle of the step's batches.
     shared : bool
         Whether it is the mean of all workers' estimates that each of them gets, as where gradients travel.
     """
@@ -90,16 +90,16 @@ def estimate(
         )
     below, active = communicator.child("gradients").child("curvature"), communicator.context.active
     if curvature.kind == "gauss_newton":
-        found = oracle.gauss_newton(x)
+        estimates = oracle.gauss_newton(x)
     else:
         signs = (below.random("signs").uniform(x.shape[1]) < 0.5).to(x).mul_(2).sub_(1)
-        found = signs * oracle.hessian_product(x, signs)
-    here = view(communicator, among=communicator.context.present).child("gradients").child("curvature")
+        estimates = signs * oracle.hessian_product(x, signs)
+    present = view(communicator, among=communicator.context.present).child("gradients").child("curvature")
     if shared and active is None:
-        found = here.average(DenseMessage.of(found))
-    elif shared and here.n:
-        found[active] = here.average(DenseMessage.of(found[active]))
-    return found
+        estimates = present.average(DenseMessage.of(estimates))
+    elif shared and present.n:
+        estimates[active] = present.average(DenseMessage.of(estimates[active]))
+    return estimates
 
 
 class Flat(Oracle):

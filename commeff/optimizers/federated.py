@@ -106,7 +106,7 @@ class FedYogi(FedAdam):
         """m and v after the step that the memory takes now."""
         advance(memory)
         first, second = options["betas"]
-        average, square, taken = memory["average"], memory["square"], gradient * gradient
+        average, square, squared = memory["average"], memory["square"], gradient * gradient
         average.lerp_(gradient, 1 - first)
-        square.addcmul_(taken, (square - taken).sign(), value=second - 1)
+        square.addcmul_(squared, (square - squared).sign(), value=second - 1)
         return average, square

@@ -24,7 +24,7 @@ class Rule(Optimizer, ABC):
 
     @abstractmethod
     def remember(self, x: Tensor) -> dict[str, Tensor]:
-        """What is remembered of a parameter, before its first step."""
+        """The memory of a parameter, before its first step."""
 
     @abstractmethod
     def update(self, x: Tensor, gradient: Tensor, memory: dict[str, Any], options: dict[str, Any]) -> None:

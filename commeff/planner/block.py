@@ -45,13 +45,13 @@ class Pass:
     hidden_backward: Count = 0.0
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
-        """Those at some places."""
-        return Pass(*(np.broadcast_to(each, self.shape)[where] for each in vars(self).values()))
+        """The seconds at some places."""
+        return Pass(*(np.broadcast_to(array, self.shape)[where] for array in vars(self).values()))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of all of them."""
-        return np.broadcast_shapes(*(np.shape(each) for each in vars(self).values()))
+        """The common shape of all arrays."""
+        return np.broadcast_shapes(*(np.shape(array) for array in vars(self).values()))
 
     @property
     def forward_total(self) -> Numbers:
@@ -99,8 +99,8 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     often = 1 / policies.recompute_every
     again = often * np.select([full, selective], [forward, core], 0.0)
     exposed, exposed_back = between - hidden, between - hidden_back
-    there, back = (1 + often * full) * exposed + exposed_back, hidden_back + often * full * hidden
-    return Pass(forward, backward, weights - hidden_back, again, there, exposed, hidden, back)
+    exposed_total, hidden_total = (1 + often * full) * exposed + exposed_back, hidden_back + often * full * hidden
+    return Pass(forward, backward, weights - hidden_back, again, exposed_total, exposed, hidden, hidden_total)
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -237,10 +237,10 @@ def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
-    there, back = (6, 10) if model.gated else (4, 6)
+    forward, backward = (6, 10) if model.gated else (4, 6)
     inner, context = tokens * model.ffn_width / t, tokens * model.query_width / t
     rate = setting.memory_rate
-    return (22 * shared + 4 * context + there * inner) / rate, (34 * shared + 4 * context + back * inner) / rate
+    return (22 * shared + 4 * context + forward * inner) / rate, (34 * shared + 4 * context + backward * inner) / rate
 
 
 def _gemms(
@@ -257,5 +257,5 @@ def _gemms(
 
 
 def _narrow(precision: str) -> str:
-    """Of what is no layer with weights."""
+    """The precision of products that are no layer with weights."""
     return "bf16" if precision == "fp8" else precision

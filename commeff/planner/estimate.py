@@ -60,24 +60,24 @@ class StepParts:
     @classmethod
     def of(cls, policies: Policies, setting: PolicySetting) -> StepParts:
         """Price the pieces of a model on a cluster."""
-        few, where = policies.apart(DECISIVE)
-        if len(few) < len(policies):
-            return cls.of(few, setting)[where]
-        layer, head, embedding = (each(policies, setting) for each in (layer_pass, head_pass, embedding_pass))
+        kinds, inverse = policies.unique(DECISIVE)
+        if len(kinds) < len(policies):
+            return cls.of(kinds, setting)[inverse]
+        layer, head, embedding = (price(policies, setting) for price in (layer_pass, head_pass, embedding_pass))
         return cls(layer, head, embedding, boundary_seconds(policies, setting), policies.hidden(0.0))
 
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
-        """Those at some places."""
-        return StepParts(*(each[where] for each in vars(self).values()))
+        """The seconds at some places."""
+        return StepParts(*(array[where] for array in vars(self).values()))
 
     def hidden(self, layers: Count) -> tuple[Numbers, Numbers]:
-        """Of `boundary` on the way forward and back, behind a piece of so many layers."""
+        """The part of `boundary` that a piece of so many layers hides, on the way forward and back."""
         rooms = self.layer.forward - self.layer.hidden_forward, self.layer.backward_room
         ahead, back = (self.hides * np.minimum(self.boundary, layers * room) for room in rooms)
         return ahead, back
 
     def piece(self, layers: Count) -> StageSeconds:
-        """Of a piece of so many layers, and of sending; a zero-bubble schedule moves what hides nothing."""
+        """The seconds of a piece of so many layers and of sending; a zero-bubble schedule moves what hides nothing."""
         ahead, back = self.hidden(layers)
         forward = layers * self.layer.forward_total + self.boundary - ahead
         backward = layers * self.layer.backward_total + self.boundary - back
@@ -114,7 +114,7 @@ def bubble_seconds(
     total : seconds of a micro-batch on all stages together.
     """
     forward, backward, late = (
-        np.where(stages > 1, all_of - own, 0.0) for all_of, own in zip(total, slowest, strict=True)
+        np.where(stages > 1, pipeline - stage, 0.0) for pipeline, stage in zip(total, slowest, strict=True)
     )
     others, neighbours = forward + backward, np.maximum(stages - 1, 1)
     room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
@@ -234,16 +234,16 @@ def finish(
     seconds : of the pipeline by part.
     """
     layers, layer = setting.model.layers / policies.pipeline, pieces.layer
-    each = stages.parameters(policies, setting.model)
-    parameters, largest = each.max(axis=0), each.argmax(axis=0)[None]
+    counts = stages.parameters(policies, setting.model)
+    parameters, largest = counts.max(axis=0), counts.argmax(axis=0)[None]
     fullest_layers, fullest_embeddings = (
-        np.take_along_axis(np.broadcast_to(count, each.shape), largest, 0)[0]
+        np.take_along_axis(np.broadcast_to(count, counts.shape), largest, 0)[0]
         for count in (stages.layers, stages.embeddings)
     )
     weights = STATES[policies.precision][0] * parameters
     sharing = sharing_seconds(policies, setting, parameters)
     between = WorkerTraffic.none(weights)
-    if not policies.alone:
+    if not policies.no_exchange:
         from commeff.planner.worker_traffic import worker_traffic  # with torch
 
         between = worker_traffic(policies, setting, fullest_layers, fullest_embeddings, weights)
@@ -254,19 +254,19 @@ def finish(
     ahead, back = pieces.hidden(layers / v)
     last_backward = layers * layer.backward_room - v * back
     behind = share * np.minimum(once, last_backward)
-    own = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
+    fraction = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
     passes = policies.micro_batches(setting)
     sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
     sending = sending + 2 * v * pieces.boundary
     room = np.maximum(sum(seconds.values()) - passes * sending - behind, 0.0)
     waiting, free = between.hide(room, share)
-    kept = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
+    free_share = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
     one_forward = layers * (layer.forward - layer.hidden_forward) - v * ahead
-    gathers = sharing.exposed(kept * passes * one_forward, kept * (passes * last_backward - behind), share)
+    gathers = sharing.exposed(free_share * passes * one_forward, free_share * (passes * last_backward - behind), share)
     seconds = {
         **seconds,
-        "data": own * (once - behind) + gathers + tied_seconds(policies, setting),
-        "workers": (1 - own) * (once - behind) + waiting + between.exposed,
+        "data": fraction * (once - behind) + gathers + tied_seconds(policies, setting),
+        "workers": (1 - fraction) * (once - behind) + waiting + between.exposed,
         "optimizer": optimizer_seconds(policies, setting, parameters, between.remembering),
     }
     return StepEstimate(seconds, memory(policies, setting, stages, remembered))

@@ -36,13 +36,13 @@ class PipelineStages:
     def even(cls, policies: Policies, setting: PolicySetting) -> PipelineStages:
         """The first stage and the last of equal ones."""
         in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, setting)))
-        alone = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
+        single = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
         row = np.array([[True], [False]])
         return cls(
             layers=np.broadcast_to(setting.model.layers / policies.pipeline, in_flight.shape),
-            embeddings=np.where(alone, 1 if setting.model.tied_embeddings else 2, 1),
-            first=alone | row,
-            last=alone | ~row,
+            embeddings=np.where(single, 1 if setting.model.tied_embeddings else 2, 1),
+            first=single | row,
+            last=single | ~row,
             in_flight=in_flight,
         )
 
@@ -110,8 +110,8 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     keys = np.maximum(model.key_width / t, model.head_width)
     split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
-    kept = policies.recompute != RECOMPUTES.index("selective")
-    return shared + tokens * split + 5 * kept * scores(policies, setting)
+    keeps_scores = policies.recompute != RECOMPUTES.index("selective")
+    return shared + tokens * split + 5 * keeps_scores * scores(policies, setting)
 
 
 def scores(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -146,15 +146,15 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
     again = np.select([full, selective], [left, 5 * written], 0.0)
     often = 1 / policies.recompute_every
-    kept = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
+    layer = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
     inner = (6 if model.gated else 4) * tokens * model.ffn_width / policies.tensor
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
-    return stages.in_flight * (stages.layers * kept + output) + again + np.maximum(4 * written, inner) + 2 * hidden
+    return stages.in_flight * (stages.layers * layer + output) + again + np.maximum(4 * written, inner) + 2 * hidden
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
-    """What the method of the worker axis remembers on a rank of each stage before ZeRO, as its profile says.
+    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says.
 
     Parameters
     ----------
@@ -162,14 +162,14 @@ def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineSt
     setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
-    if policies.alone:
+    if policies.no_exchange:
         return np.zeros_like(stages.layers, dtype=float)
     from commeff.planner.worker_traffic import alike  # with torch
 
     rows = []
-    for each in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
-        row = np.zeros(np.broadcast(*each, policies.workers, policies.tensor).shape)
-        for group in alike(policies, setting.model, *each):
+    for counts in zip(*np.broadcast_arrays(stages.layers, stages.embeddings), strict=True):
+        row = np.zeros(np.broadcast(*counts, policies.workers, policies.tensor).shape)
+        for group in alike(policies, setting.model, *counts):
             row[group.members] = group.bytes[-1]
         rows.append(row)
     return np.array(rows)

@@ -96,7 +96,7 @@ class Model:
 
     @property
     def matrices(self) -> int:
-        """In one layer: queries, keys, values, output, and those of the feed-forward."""
+        """The numbers in one layer: queries, keys, values, output, and those of the feed-forward."""
         return 7 if self.gated else 6
 
     @property

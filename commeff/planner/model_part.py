@@ -77,8 +77,8 @@ def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count
     >>> int(part_numbers(model, np.array([3]), 2, 1)[0]) == ModelPart(3, 2, 1).layout(model).d
     True
     """
-    degrees, where = distinct(np.ravel(tensor))
+    degrees, inverse = distinct(np.ravel(tensor))
     one = [sum(prod(shape) for _, shape in _layer(model, int(t))) for t in degrees[:, 0]]
     ends = [prod(_embedding(model, int(t))) for t in degrees[:, 0]]
-    where = where.reshape(np.shape(tensor))
-    return np.asarray(layers * np.array(one, dtype=float)[where] + embeddings * np.array(ends, dtype=float)[where])
+    inverse = inverse.reshape(np.shape(tensor))
+    return np.asarray(layers * np.array(one, dtype=float)[inverse] + embeddings * np.array(ends, dtype=float)[inverse])

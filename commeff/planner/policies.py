@@ -86,7 +86,7 @@ class WorkerMethod:
 
     @property
     def name(self) -> str:
-        """What people call it: psgd, or what the function prints as."""
+        """The name people use: psgd, or what the function prints as."""
         return self.method if isinstance(self.method, str) else getattr(self.method, "__name__", str(self.method))
 
     @property
@@ -96,7 +96,7 @@ class WorkerMethod:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a `Policy`: all but what a search needs."""
+        """The fields of a `Policy`: all but what a search needs."""
         return {"method": self.method, "collective": self.collective}
 
     def steps_of(self, workers: int) -> float:
@@ -119,7 +119,7 @@ class WorkerMethod:
 
 
 class PolicySetting(NamedTuple):
-    """What is trained, and where: what a price depends on beside the policy.
+    """The model and where it is trained: all that a price depends on beside the policy.
 
     Attributes
     ----------
@@ -213,12 +213,12 @@ class Policies:
         arrays = dict(zip(self._arrays(), np.broadcast_arrays(*self._arrays().values()), strict=True))
         return replace(self, **{name: array[index] for name, array in arrays.items()})
 
-    def apart(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
-        """Policies that differ in some fields, one of each kind, and of which kind each policy is."""
-        rows, where = distinct(*(np.ravel(getattr(self, name)) for name in names))
+    def unique(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
+        """One policy of each kind that differs in some fields, and the kind of each policy."""
+        rows, inverse = distinct(*(np.ravel(getattr(self, name)) for name in names))
         first = np.empty(len(rows), dtype=np.int64)
-        first[where[::-1]] = np.arange(len(where))[::-1]
-        return self[first], where
+        first[inverse[::-1]] = np.arange(len(inverse))[::-1]
+        return self[first], inverse
 
     def _arrays(self) -> dict[str, Numbers]:
         return {field.name: getattr(self, field.name) for field in fields(self)[:-2]}
@@ -248,11 +248,11 @@ class Policies:
 
     @property
     def plain(self) -> Mask:
-        """Where the method is `psgd`."""
+        """Mask of the policies whose method is `psgd`."""
         return np.array([method.is_plain for method in self.methods])[self.method]
 
     @property
-    def alone(self) -> bool:
+    def no_exchange(self) -> bool:
         """Whether no policy has workers that talk to others."""
         return not (self.workers > 1).any()
 
@@ -286,5 +286,5 @@ def distinct(*columns: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
     keys, sizes = np.zeros(len(columns[0]), dtype=np.int64), [int(column.max(initial=0)) + 1 for column in columns]
     for column, size in zip(columns, sizes, strict=True):
         keys = keys * size + column.astype(np.int64)
-    found = np.unique(keys)
-    return np.stack(np.unravel_index(found, sizes), axis=1), np.searchsorted(found, keys)
+    unique_keys = np.unique(keys)
+    return np.stack(np.unravel_index(unique_keys, sizes), axis=1), np.searchsorted(unique_keys, keys)

@@ -88,7 +88,7 @@ class Policy:
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
-            raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}: ZeRO has the stages 0 to 3")
+            raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}")
         if type(self.unit) is not int or self.unit < 0:
             raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
         if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
@@ -114,11 +114,11 @@ class Policy:
                 f"{len(stages)} pieces"
             )
         if min(stages) < 1:
-            raise ValueError(f"stages must have at least 1 layer each, got {stages}: a piece would be without layers")
+            raise ValueError(f"stages must have at least 1 layer each, got {stages}")
 
     @cached_property
     def worker_method(self) -> WorkerMethod:
-        """What the worker axis does."""
+        """The method of the worker axis."""
         return WorkerMethod(self.method, self.collective)
 
     @property

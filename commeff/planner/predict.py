@@ -18,7 +18,7 @@ from commeff.planner.timeline import Timeline, play
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a step costs.
+    """The cost of a step.
 
     Parameters
     ----------
@@ -107,13 +107,13 @@ def timeline(
 
 
 def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
-    each = [pieces.piece(layers) for layers in policy.layers_of(setting.model)]
+    parts = [pieces.piece(layers) for layers in policy.layers_of(setting.model)]
 
     def seconds(of: str, at_ends: str) -> list[float]:
-        found = [float(getattr(piece, of)[0]) for piece in each]
-        found[0] += float(getattr(pieces.embedding, at_ends)[0])
-        found[-1] += float(getattr(pieces.head, at_ends)[0])
-        return found
+        values = [float(getattr(piece, of)[0]) for piece in parts]
+        values[0] += float(getattr(pieces.embedding, at_ends)[0])
+        values[-1] += float(getattr(pieces.head, at_ends)[0])
+        return values
 
     m = int(Policies.of([policy]).micro_batches(setting)[0])
     forward, backward = seconds("forward", "forward_total"), seconds("backward", "backward_total")
@@ -132,8 +132,8 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
 
     def part(*names: str) -> Numbers:
-        each = [layers[slowest] * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
-        return m * np.sum(each, axis=0)
+        terms = [layers[slowest] * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
+        return m * np.sum(terms, axis=0)
 
     seconds = {
         "compute": part("forward", "backward"),

@@ -163,13 +163,13 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
     """
     setting = PolicySetting(model, cluster, global_batch, uneven=uneven)
     allowed = np.ones(len(policies), dtype=bool)
-    for own in OWN:
-        allowed &= ~own.holds(policies)
+    for rule in OWN:
+        allowed &= ~rule.holds(policies)
     for refusal in REFUSALS:
         allowed &= ~refusal.holds(policies, setting)
     left = np.flatnonzero(allowed)
-    kinds, where = policies[left].apart(("method", "workers"))
+    kinds, inverse = policies[left].unique(("method", "workers"))
     for number, (place, workers) in enumerate(zip(kinds.method, kinds.workers, strict=True)):
         if strategy_refusal(policies.methods[place], int(workers), policies.precision, model) is not None:
-            allowed[left[where == number]] = False
+            allowed[left[inverse == number]] = False
     return allowed

@@ -48,7 +48,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What every stage did in one step, and when.
+    """The tasks of every stage in one step, with their times.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def play(
     orders = order(schedule, stages, micro_batches, chunks)
     ended: dict[tuple[str, int, int], float] = {}
     events: list[list[Event]] = [[] for _ in range(stages)]
-    clocks, todo = [0.0] * stages, sum(len(tasks) for tasks in orders)
-    while todo:
-        before = todo
+    clocks, remaining = [0.0] * stages, sum(len(tasks) for tasks in orders)
+    while remaining:
+        before = remaining
         for stage, tasks in enumerate(orders):
             while len(events[stage]) < len(tasks):
                 task = tasks[len(events[stage])]
@@ -111,8 +111,8 @@ def play(
                 start = max(ready, clocks[stage])
                 clocks[stage] = ended[task.what, task.micro_batch, piece] = start + lasts[task.what][piece]
                 events[stage].append(Event(stage, task, start, clocks[stage]))
-                todo -= 1
-        if todo == before:
+                remaining -= 1
+        if remaining == before:
             raise ValueError(
                 f"micro-batches must come in rounds of the stages with chunks, got schedule={schedule} with {stages} "
                 f"stages and {micro_batches} micro-batches: it waits for itself; take a multiple of the stages"
@@ -121,14 +121,14 @@ def play(
 
 
 def _ready(
-    task: StageTask, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], alone: bool
+    task: StageTask, piece: int, pieces: int, ended: dict[tuple[str, int, int], float], sequential: bool
 ) -> float | None:
-    """When what a task needs is there; None if not known yet. `alone`: one micro-batch in the pipeline at a time."""
+    """When what a task needs is there; None if not known yet. `sequential`: one micro-batch is in the pipeline."""
     i = task.micro_batch
     if task.what == "W":
         return ended.get(("B", i, piece))
     if task.what == "F" and piece == 0:
-        return ended.get(("B", i - 1, 0)) if alone and i else 0.0
+        return ended.get(("B", i - 1, 0)) if sequential and i else 0.0
     if task.what == "F":
         return ended.get(("F", i, piece - 1))
     return ended.get(("F", i, piece) if piece == pieces - 1 else ("B", i, piece + 1))
@@ -164,11 +164,11 @@ def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> li
 
 
 def _naive(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
-    return [StageTask(what, i) for i in range(micro_batches) for what in "FB"]
+    return [StageTask(kind, i) for i in range(micro_batches) for kind in "FB"]
 
 
 def _gpipe(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
-    return [StageTask(what, i) for what in "FB" for i in range(micro_batches)]
+    return [StageTask(kind, i) for kind in "FB" for i in range(micro_batches)]
 
 
 def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[StageTask]:

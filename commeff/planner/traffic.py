@@ -48,7 +48,7 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class WorkerTraffic:
-    """What the worker axis costs each policy in a step.
+    """The cost of the worker axis for each policy in a step.
 
     Attributes
     ----------
@@ -70,17 +70,17 @@ class WorkerTraffic:
         message of every step in at most all of it, however many steps it may take.
         """
         left, free = np.zeros_like(self.exposed), room.copy()
-        for each in self.waiting:
-            own, seconds = each.members, each.often * each.seconds
-            most = np.minimum(min(each.often * each.windows, 1.0) * room[own], free[own])
-            behind = share[own] * np.minimum(seconds, most)
-            free[own] -= behind
-            left[own] += seconds - behind
+        for wait in self.waiting:
+            members, seconds = wait.members, wait.often * wait.seconds
+            most = np.minimum(min(wait.often * wait.windows, 1.0) * room[members], free[members])
+            behind = share[members] * np.minimum(seconds, most)
+            free[members] -= behind
+            left[members] += seconds - behind
         return left, free
 
     @classmethod
     def none(cls, like: Numbers) -> WorkerTraffic:
-        """Of workers that are alone; arrays of the shape of another."""
+        """The traffic of single workers, none; arrays of the shape of another."""
         zero = np.zeros(like.shape)
         return cls(zero, zero, [], zero, zero)
 
@@ -92,20 +92,21 @@ class Sharing(NamedTuple):
     ----------
     gradients : once a step; they may hide behind the last backward pass.
     forward, backward : in the passes of every micro-batch: weights (ZeRO-3) and scattered gradients.
-    alone : share of these two that nothing can hide.
+    exposed_share : share of these two that nothing can hide.
     """
 
     gradients: Numbers
     forward: Numbers
     backward: Numbers
-    alone: Numbers
+    exposed_share: Numbers
 
-    def exposed(self, there: Numbers, back: Numbers, share: Numbers) -> Numbers:
-        """What is left of `forward` and `backward` where computing hides that share: each behind its own passes, which
-        compute for so long, `there` and `back`, as weights are fetched one unit ahead.
+    def exposed(self, forward_room: Numbers, backward_room: Numbers, share: Numbers) -> Numbers:
+        """The seconds left of `forward` and `backward` where computing hides that share: each behind its own passes,
+        which compute for `forward_room` and `backward_room` seconds, as weights are fetched one unit ahead.
         """
-        ahead, behind = ((1 - self.alone) * seconds for seconds in (self.forward, self.backward))
-        return self.forward + self.backward - share * (np.minimum(ahead, there) + np.minimum(behind, back))
+        ahead, behind = ((1 - self.exposed_share) * seconds for seconds in (self.forward, self.backward))
+        hidden = np.minimum(ahead, forward_room) + np.minimum(behind, backward_room)
+        return self.forward + self.backward - share * hidden
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:
@@ -146,7 +147,7 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
         backward=np.select(
             [three, policies.zero == 2], [policies.reshard * gathered + scattered, (micro_batches - 1) * reduce], 0.0
         ),
-        alone=three / units,
+        exposed_share=three / units,
     )
 
 

@@ -43,7 +43,7 @@ DIGITS = 3  # of a share: what lies beside the numbers, such as a push-sum weigh
 
 
 class Sent(NamedTuple):
-    """What is sent once in a period.
+    """A message sent once in a period.
 
     Attributes
     ----------
@@ -141,9 +141,9 @@ class WorkerProfile:
         """The method among two if as many workers send what two do, else among as many."""
         if self.workers == 2:
             return self
-        own, two = self._probed(0), self._two
-        alike = all(sent.matrix is None for sent in own.pattern.sent) and not two.refusal and two._probed(0) == own
-        return two if alike else self
+        sheet, pair = self._probed(0), self._two
+        alike = all(s.matrix is None for s in sheet.pattern.sent) and not pair.refusal and pair._probed(0) == sheet
+        return pair if alike else self
 
     @cached_property
     def _few(self) -> WorkerProfile:
@@ -168,9 +168,9 @@ class WorkerProfile:
     @cached_property
     def depends(self) -> Literal["line", "numbers", "shapes"]:
         """On what the bytes depend: on d alone and linearly, on d alone, or on the shapes of the tensors."""
-        few, sizes = self._few, [_probe(self.model, which).d for which in range(3)]
+        few, sizes = self._few, [_probe(self.model, i).d for i in range(3)]
         try:
-            shaped = [few._probed(which) for which in range(3)]
+            shaped = [few._probed(i) for i in range(3)]
             flat = [_play(few, Layout.flat(d)) for d in sizes[:2]]
         except ValueError:
             return "shapes"
@@ -181,13 +181,13 @@ class WorkerProfile:
     @cached_property
     def line(self) -> tuple[Pattern, NDArray[np.float64], NDArray[np.float64]]:
         """Where `depends` says line: the pattern, and a and b of every entry of `Sheet.bytes`, a + b d."""
-        sizes = [_probe(self.model, which).d for which in (0, 1)]
-        sheets = [self.like._probed(which) for which in (0, 1)]
+        sizes = [_probe(self.model, i).d for i in (0, 1)]
+        sheets = [self.like._probed(i) for i in (0, 1)]
         low, high = (np.array(_extended(sizes, sheets, d).bytes) for d in (0, 1))
         return sheets[0].pattern, low, high - low
 
     def sheet(self, part: ModelPart) -> Sheet:
-        """What so many workers send of a part of the model, and remember."""
+        """The bytes that so many workers send and remember of a part of the model."""
         if self.depends == "shapes":
             return self.like._on_shapes(part)
         numbers = part_numbers(self.model, np.array(part.tensor), part.layers, part.embeddings)
@@ -237,7 +237,7 @@ def _strategy(method: WorkerMethod, workers: int) -> Strategy:
 
 
 def _period(step_profile: Profile) -> list[Operation]:
-    """What is sent in one period, in order, without what reaches nobody."""
+    """The messages of one period, in order, without those that reach nobody."""
     steps = range(step_profile.first, step_profile.first + step_profile.period)
     return [operation for step in steps for operation in step_profile.operations(step) if operation.rounds]
 

@@ -46,37 +46,37 @@ def alike(policies: Policies, model: Model, layers: Numbers, embeddings: Numbers
     method, workers, tensor, layers, embeddings = np.broadcast_arrays(
         policies.method, policies.workers, policies.tensor, layers, embeddings
     )
-    for place, own in enumerate(policies.methods):
+    for place, profiled in enumerate(policies.methods):
         several = (method == place) & (workers > 1)
         same = defaultdict[WorkerProfile, list[int]](list)
         for n in np.unique(workers[several]):
-            same[WorkerProfile.of(own, model, policies.precision, n).like].append(n)
+            same[WorkerProfile.of(profiled, model, policies.precision, n).like].append(n)
         for of, members in same.items():
             index = np.flatnonzero(several & np.isin(workers, members))
             part = tensor[index], layers[index], embeddings[index]
             if of.depends == "line":
-                pattern, fixed, each = of.line
-                yield Alike(index, pattern, of.hides, fixed[:, None] + each[:, None] * part_numbers(model, *part))
+                pattern, fixed, slope = of.line
+                yield Alike(index, pattern, of.hides, fixed[:, None] + slope[:, None] * part_numbers(model, *part))
             else:
                 yield from _played(of, index, (part[0], np.ceil(part[1]), part[2]))
 
 
 def _played(of: WorkerProfile, index: NDArray[np.int64], parts: Sequence[Numbers]) -> Iterator[Alike]:
-    """The same, of a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
-    rows, where = distinct(*parts)
+    """As `alike`, for a method whose bytes are not linear in the numbers. A fraction of a layer counts as one."""
+    rows, inverse = distinct(*parts)
     sheets = [of.sheet(ModelPart(*map(int, row))) for row in rows]
-    for pattern in dict.fromkeys(each.pattern for each in sheets):
-        own = [i for i, each in enumerate(sheets) if each.pattern == pattern]
-        table = np.zeros((len(sheets[own[0]].bytes), len(sheets)))
-        table[:, own] = np.array([sheets[i].bytes for i in own]).T
-        chosen = np.isin(where, own)
-        yield Alike(index[chosen], pattern, of.hides, table[:, where[chosen]])
+    for pattern in dict.fromkeys(sheet.pattern for sheet in sheets):
+        columns = [i for i, sheet in enumerate(sheets) if sheet.pattern == pattern]
+        table = np.zeros((len(sheets[columns[0]].bytes), len(sheets)))
+        table[:, columns] = np.array([sheets[i].bytes for i in columns]).T
+        chosen = np.isin(inverse, columns)
+        yield Alike(index[chosen], pattern, of.hides, table[:, inverse[chosen]])
 
 
 def worker_traffic(
     policies: Policies, setting: PolicySetting, layers: Numbers, embeddings: Numbers, weight_bytes: Numbers
 ) -> WorkerTraffic:
-    """What workers send each other in a step.
+    """The traffic between workers in a step.
 
     The ranks of a worker share every message, as they have its gradients scattered among them already: each sends a
     `shard`-th to the same rank of other workers. Parameters that ZeRO does not gather anyway are gathered in the worker
@@ -91,8 +91,8 @@ def worker_traffic(
     model, cluster = setting.model, setting.cluster
     shape = np.broadcast(policies.workers, policies.tensor, policies.shard, weight_bytes).shape
     axes = (policies.shard, policies.pipeline, policies.zero, policies.tensor, policies.workers)
-    shard, pipeline, zero, tensor, workers = (np.broadcast_to(each, shape) for each in axes)
-    layers, embeddings, weight_bytes = (np.broadcast_to(each, shape) for each in (layers, embeddings, weight_bytes))
+    shard, pipeline, zero, tensor, workers = (np.broadcast_to(array, shape) for array in axes)
+    layers, embeddings, weight_bytes = (np.broadcast_to(array, shape) for array in (layers, embeddings, weight_bytes))
     behind, exposed, remembering, memory = (np.zeros(shape) for _ in range(4))
     waiting: list[Waiting] = []
     for group in alike(policies, model, layers, embeddings):
@@ -107,9 +107,9 @@ def worker_traffic(
             else:
                 exposed[i] += often * seconds
             if sent.coding is not None:
-                own = sent.share * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
+                numbers = sent.share * part_numbers(model, tensor[i], layers[i], embeddings[i]) / shard[i]
                 messages = sent.coding.messages(sent.kind, workers[i], sent.matrix)
-                exposed[i] += often * coding_seconds(cluster.gpu, sent.coding, own, messages)
+                exposed[i] += often * coding_seconds(cluster.gpu, sent.coding, numbers, messages)
         if pattern.mixing:
             inside = Groups.strided(cluster, shard[i], tensor[i])
             gathered = collectives.all_gather(inside, weight_bytes[i] / shard[i])
@@ -120,7 +120,7 @@ def worker_traffic(
 
 
 def _different(group: Alike) -> Iterator[tuple[int, tuple[Sent, float]]]:
-    """Where in a period each different message is sent first, and how many like it in a step."""
+    """Each different message's first place in a period, and the number like it in a step."""
     places: dict[tuple[Sent, bytes], list[int]] = defaultdict(list)
     for number, sent in enumerate(group.pattern.sent):
         places[sent, group.bytes[number].tobytes()].append(number)
@@ -140,15 +140,15 @@ class _Place:
         if sent.matrix is None:
             return collective_seconds(sent.kind, self.groups, sizes, shards=sent.shards, parts=sent.shards)
         seconds = np.zeros_like(sizes)
-        spots, where = distinct(self.stride, self.pipeline)
+        spots, inverse = distinct(self.stride, self.pipeline)
         for number, (stride, pipeline) in enumerate(spots):
-            own = where == number
-            seconds[own] = self._gossip(sent.matrix, int(stride), int(pipeline), own, sizes[own])
+            members = inverse == number
+            seconds[members] = self._gossip(sent.matrix, int(stride), int(pipeline), members, sizes[members])
         return seconds
 
-    def _gossip(self, matrix: MixingMatrix, stride: int, pipeline: int, own: Numbers, sizes: Numbers) -> Numbers:
+    def _gossip(self, matrix: MixingMatrix, stride: int, pipeline: int, members: Numbers, sizes: Numbers) -> Numbers:
         if matrix.off_diagonal.nnz * stride * pipeline > MOST_MESSAGES:
-            groups = Groups.strided(self.cluster, self.workers[own], self.stride[own])
+            groups = Groups.strided(self.cluster, self.workers[members], self.stride[members])
             return collectives.neighbours(groups, sizes, int(matrix.out_degrees.max()))
         return _routes(self.cluster, matrix, stride, pipeline).seconds(self.cluster, sizes)
 

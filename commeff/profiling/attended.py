@@ -57,7 +57,7 @@ class Attended:
         return step if beyond < 0 else len(self.sent) - self.repeats + beyond % self.repeats
 
     def operations(self, step: int) -> Sequence[Operation]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
         played = self.played(step)
         return [operation.moved(step - played) for operation in self.sent[played]]
 
@@ -66,7 +66,7 @@ class Attended:
         return (self.back if operation.path == RETURN else self.there)[self.played(operation.step)]
 
     def senders(self, operation: Operation) -> int:
-        """How many of these it is billed to."""
+        """The number of workers it is billed to."""
         return len(self.members(operation)) - (operation.path == RETURN)
 
 
@@ -101,7 +101,7 @@ def attended(
         note.append(f"{count} of {steps} steps were played, of which the last {repeats} come again")
 
     def play(device: str) -> list[list[Operation]]:
-        """What each step sends."""
+        """The operations of each step."""
         communicator, sent = _Watched(n, seed, collective=collective), []
         x = torch.zeros(n, layout.d, dtype=dtype, device=device)
         with preserved(strategy):
@@ -109,7 +109,7 @@ def attended(
             for communicator.step in range(count):
                 x = attend(strategy, x, communicator, present)
                 x = strategy.step(x, torch.zeros_like(x), communicator, Flat())
-                sent.append(communicator.taken())
+                sent.append(communicator.take_operations())
         return sent
 
     try:
@@ -120,10 +120,10 @@ def attended(
         sent = play("cpu")
     for step, operations in enumerate(sent):
         if bool(present(step).all()):  # also what computing hides
-            sent[step] = [each for each in operations if each.path == RETURN] + list(whole.operations(step))
-    there = [_ids(present(step)) for step in range(count)]
-    back = [(found[1], *_ids(found[0])) if (found := returns(strategy, present, step)) else () for step in range(count)]
-    return Attended(n, tuple(map(tuple, sent)), tuple(there), tuple(back), min(repeats, count), "; ".join(note))
+            sent[step] = [op for op in operations if op.path == RETURN] + list(whole.operations(step))
+    ids = [_ids(present(step)) for step in range(count)]
+    back = [(pair[1], *_ids(pair[0])) if (pair := returns(strategy, present, step)) else () for step in range(count)]
+    return Attended(n, tuple(map(tuple, sent)), tuple(ids), tuple(back), min(repeats, count), "; ".join(note))
 
 
 def _ids(workers: Tensor) -> tuple[int, ...]:
@@ -142,13 +142,13 @@ class _Watched(Communicator):
         self._matrices.append(matrix if bool(present.all()) else without_workers(matrix, present.numpy(), keep))
         return super()._mixing(matrix, keep)
 
-    def taken(self) -> list[Operation]:
+    def take_operations(self) -> list[Operation]:
         """The operations since the last call."""
         matrices = iter(self._matrices)
-        found = [
+        operations = [
             Operation(*row, matrix=next(matrices) if row.kind == "mix" else None, waited=row.step, posted=row.step)
             for row in self.ledger.rows
         ]
         self.ledger.rows.clear()
         self._matrices.clear()
-        return found
+        return operations

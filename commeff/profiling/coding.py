@@ -31,7 +31,7 @@ PASSES = {"topk": 4, "kthvalue": 4, "sort": 8, "argsort": 8}
 
 
 class Coding(NamedTuple):
-    """What a compressor's messages cost their sender and a receiver, in bytes of memory traffic a coordinate.
+    """The cost of a compressor's messages to sender and receiver, in bytes of memory traffic a coordinate.
 
     Attributes
     ----------
@@ -87,9 +87,9 @@ def codings(part: object) -> Iterator[tuple[type[Message], Coding]]:
     [('SignMessage', 'ScaledSign', 0.125)]
     """
     if isinstance(part, Compressor):
-        found = _counted(_Printed(part))
-        if found is not None:
-            yield found
+        entry = _counted(_Printed(part))
+        if entry is not None:
+            yield entry
     elif isinstance(part, Stateful):
         for value in vars(part).values():
             for item in value if isinstance(value, (list, tuple)) else [value]:
@@ -165,7 +165,7 @@ def matching(known: Sequence[tuple[type[Message], Coding]], message: Message) ->
     travel as one, among those of its size. None if no compressor made it, or if it is not smaller.
     """
     size = message.row_bytes / max(1, message.d)
-    own = [coding for kind, coding in known if kind is type(message)]
-    own = own or [coding for _, coding in known if abs(coding.size - size) < NEAR * size]
-    near = min(own, key=lambda coding: abs(coding.size - size), default=None)
+    candidates = [coding for kind, coding in known if kind is type(message)]
+    candidates = candidates or [coding for _, coding in known if abs(coding.size - size) < NEAR * size]
+    near = min(candidates, key=lambda coding: abs(coding.size - size), default=None)
     return near if size < SMALLER * message.dtype.itemsize else None

@@ -47,7 +47,7 @@ def measure_memory(strategy: Stateful, borrowed: tuple[Tensor, ...] = ()) -> dic
 
 
 def host_bytes(strategy: Stateful, sizes: Mapping[str, int]) -> int:
-    """Of the bytes of each part, those that lie in the host's memory."""
+    """The bytes of all parts that lie in the host's memory."""
     places = tuple(f"{path}." for path, part in walk(strategy) if part.traits.on_host)
     return sum(size for path, size in sizes.items() if path.startswith(places))
 

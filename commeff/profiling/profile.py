@@ -82,7 +82,7 @@ class Profile:
         return step if step < stretch.repeats else stretch.repeats + (step - stretch.repeats) % stretch.period
 
     def operations(self, step: int) -> tuple[Operation, ...]:
-        """What is sent in a step, in order."""
+        """The operations of a step, in order."""
         played = self.played(step)
         return tuple(operation.moved(step - played) for operation in self.steps[played])
 
@@ -221,14 +221,14 @@ class _Play:
 
     def _coded(self, steps: dict[int, tuple[Operation, ...]], last: Stretch) -> dict[int, tuple[Operation, ...]]:
         """With what is assumed of coding where a slot sends other than whole vectors, and no compressor makes them."""
-        typical = [each for k in range(last.repeats, last.repeats + last.period) for each in steps[k]]
+        typical = [op for k in range(last.repeats, last.repeats + last.period) for op in steps[k]]
         for slot in SLOTS:
-            sent = [each for each in typical if each.slot == slot]
-            total, vector = sum(each.payload_bytes for each in sent), self.dtype.itemsize * self.layout.d
-            if not sent or any(each.coding for each in sent) or total % vector <= BESIDE * len(sent):
+            sent = [op for op in typical if op.slot == slot]
+            total, vector = sum(op.payload_bytes for op in sent), self.dtype.itemsize * self.layout.d
+            if not sent or any(op.coding for op in sent) or total % vector <= BESIDE * len(sent):
                 continue
             for step, operations in steps.items():
-                first = next((i for i, each in enumerate(operations) if each.slot == slot), None)
+                first = next((i for i, op in enumerate(operations) if op.slot == slot), None)
                 if first is not None:
                     changed = operations[first]._replace(coding=Coding("", ASSUMED), coordinates=self.layout.d)
                     steps[step] = (*operations[:first], changed, *operations[first + 1 :])

@@ -58,7 +58,7 @@ class Operation(NamedTuple):
     coordinates: int = 0
 
     def moved(self, steps: int) -> Operation:
-        """The same operation so many steps later."""
+        """The operation so many steps later."""
         return self._replace(step=self.step + steps, waited=self.waited + steps, posted=self.posted + steps)
 
 
@@ -167,7 +167,7 @@ class Rehearsal(Communicator):
         return message
 
     def _mixing(self, matrix: MixingMatrix, keep: Sums | None) -> MixPlan:
-        """What is billed of a mixing, and a row that keeps what it has."""
+        """Bill a mixing; each row keeps what it has."""
         if matrix.n != self.n:
             raise ValueError(
                 f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
@@ -196,5 +196,5 @@ def _unruled(part: Stateful) -> bool:
     """
     kind = type(part)
     has_rule = kind.timetable is not Stateful.timetable
-    has_topology = any(isinstance(each, Topology) for each in vars(part).values())
+    has_topology = any(isinstance(value, Topology) for value in vars(part).values())
     return not (has_rule or has_topology or kind.__module__.startswith("commeff."))

@@ -16,7 +16,7 @@ from commeff.replicas.arrivals import Listener
 from commeff.replicas.stacked import Batch, Loss, Stacked, put_into, trainable
 from commeff.sharding.precision import LossScale, lower_frozen, lowered
 from commeff.sharding.precision import precision as named_precision
-from commeff.sharding.row import apart
+from commeff.sharding.row import complement
 
 
 class LowStacked(Stacked):
@@ -100,12 +100,12 @@ class LowStacked(Stacked):
                 ready(start, stop)
 
         _, losses = super().compute(loss, batches, step, 0.0, () if self.scales else awaited, widen)
-        for start, stop in apart(widened, self.layout.d):
+        for start, stop in complement(widened, self.layout.d):
             self.gradients[:, start:stop] = self._sums[:, start:stop]
         if self.scales:
-            there = [True] * len(self.scales) if self.active is None else self.active.tolist()
-            rows = zip(self.scales, self.gradients, there, strict=True)
-            self.finite = torch.tensor([not here or scale.taken(row) for scale, row, here in rows])
+            active = [True] * len(self.scales) if self.active is None else self.active.tolist()
+            rows = zip(self.scales, self.gradients, active, strict=True)
+            self.finite = torch.tensor([not moves or scale.unscale(row) for scale, row, moves in rows])
         return self.gradients, losses
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
@@ -184,7 +184,7 @@ class Vmapped(Stacked):
     """As `Stacked`, with all workers' gradients from one `vmap(grad(loss))`: worth it for small MLPs, not for
     convolutions on a CPU.
 
-    Equal to the loop up to rounding, dropout apart, which draws another stream. The base module keeps its real
+    Equal to the loop up to rounding, dropout complement, which draws another stream. The base module keeps its real
     parameters: a base on the meta device would silently untie tied weights.
     """
 

@@ -15,10 +15,10 @@ from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
 from commeff.sharding import Axis, Computation, Mesh, Objective
-from commeff.sharding.layout import RankWhereabouts
+from commeff.sharding.layout import RankColumnMap
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, raised
 from commeff.sharding.precision import precision as named_precision
-from commeff.sharding.rows import dealt
+from commeff.sharding.rows import build_row
 
 BUCKET_MB = 25.0  # of gradients that stage 2 of ZeRO reduces together
 
@@ -75,7 +75,7 @@ class ShardedWorker:
         self.workers = range(mesh.coordinates["worker"], mesh.coordinates["worker"] + 1)
         named = computation.parameters
         self._whole = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
-        self._row, self.layout, self.partition = dealt(self._whole, named, mesh, zero, BUCKET_MB, self._dtype)
+        self._row, self.layout, self.partition = build_row(self._whole, named, mesh, zero, BUCKET_MB, self._dtype)
         lower_frozen(computation.modules, self._dtype)
         self.scale = LossScale(mesh.inner.values()) if scaled else None
         self.finite: bool | None = None
@@ -85,20 +85,20 @@ class ShardedWorker:
 
     @property
     def degrees(self) -> dict[str, int]:
-        """Of the mesh."""
+        """The degrees of the mesh."""
         return self.mesh.degrees
 
     @property
-    def where(self) -> RankWhereabouts:
-        """Where the columns that this rank updates lie in the whole model."""
+    def where(self) -> RankColumnMap:
+        """The map of the columns that this rank updates into the whole model."""
         named, pipeline = self.computation.parameters, self.mesh.axis("pipeline")
-        return RankWhereabouts.on_rank(self._whole, named, self._row.spans, pipeline)
+        return RankColumnMap.on_rank(self._whole, named, self._row.spans, pipeline)
 
     @property
     def inside(self) -> dict[str, tuple[float, float]]:
         """The bytes that this rank has sent to others of its worker, and the seconds it waited for them, by axis."""
         families = {name: axis.family for name, axis in self.mesh.inner.items()}
-        return {name: (sum(a.bytes for a in each), sum(a.waited for a in each)) for name, each in families.items()}
+        return {name: (sum(a.bytes for a in axes), sum(a.waited for a in axes)) for name, axes in families.items()}
 
     def uncounted(self) -> AbstractContextManager[None]:
         """A context in which `inside` does not grow: what is sent meanwhile is not the method's."""
@@ -134,12 +134,12 @@ class ShardedWorker:
         The model itself holds the mean meanwhile: nothing is as large as a whole model.
         """
         mean = observe(communicator, self.parameters).to(self.parameters)[None]
-        own, buffers = self.parameters.clone(), {name: buffer.clone() for name, buffer in self.buffers.items()}
+        saved, buffers = self.parameters.clone(), {name: buffer.clone() for name, buffer in self.buffers.items()}
         self.load(mean)
         try:
             yield self.models[0], mean
         finally:
-            self.load(own)
+            self.load(saved)
             self._restore(buffers)
 
     active: Tensor | None = None  # all of a worker's ranks compute, whether it takes part or not
@@ -176,7 +176,7 @@ class ShardedWorker:
                 share = tuple(shard.part(part[0], 0) for part in batch)
                 losses.append(self.computation.backward(loss, share, factor / len(batches)))
         gradient = self._row.finish()
-        self.finite = None if self.scale is None else self.scale.taken(gradient)
+        self.finite = None if self.scale is None else self.scale.unscale(gradient)
         return gradient, torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
 
     def _arrived(self, ready: Listener, start: int, stop: int) -> None:
@@ -248,13 +248,13 @@ class _Function(nn.Module):
     def forward(self, *inputs: Tensor) -> Tensor:
         """The outputs of the whole model."""
         shared = self._deals(inputs)
-        given = tuple(self._shard.part(each, 0) for each in inputs) if shared else inputs
-        out = self._computation.forward(*lowered(given, self._dtype))
+        parts = tuple(self._shard.part(x, 0) for x in inputs) if shared else inputs
+        out = self._computation.forward(*lowered(parts, self._dtype))
         out = self._shard.gather(out, 0) if shared else out
         return out if self._dtype is None else out.float()
 
     def _deals(self, inputs: Batch) -> bool:
         """Whether each rank computes its share; statistics that are re-estimated meanwhile are of all samples."""
-        if self._shard.size == 1 or torch.is_grad_enabled() or any(len(each) % self._shard.size for each in inputs):
+        if self._shard.size == 1 or torch.is_grad_enabled() or any(len(x) % self._shard.size for x in inputs):
             return False
         return not any(module.training for module in self.modules())

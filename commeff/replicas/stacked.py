@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from commeff import require
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
-from commeff.compressors.boxes import Whereabouts
+from commeff.compressors.boxes import ColumnMap
 from commeff.compressors.layout import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
 
@@ -71,7 +71,7 @@ class Stacked:
     buffers : dict of str to (w, ...)
         BatchNorm's statistics, for example: they belong to each worker and are never averaged or compressed.
     partition
-        Of workers in pieces (`ShardedWorker`): a whole model has no parts.
+        The parts of workers in pieces (`ShardedWorker`): a whole model has none.
     finite : (w,) bool or None
         Whether the last gradients were, in 16 bits; None where nobody looks.
     active : (w,) bool or None
@@ -123,13 +123,13 @@ class Stacked:
 
     @property
     def degrees(self) -> dict[str, int]:
-        """Of a mesh: there is none."""
+        """The degrees of a mesh, of which there is none."""
         return {}
 
     @property
-    def where(self) -> Whereabouts:
-        """Where the columns lie in the whole model."""
-        return Whereabouts.of(self.layout)
+    def where(self) -> ColumnMap:
+        """The map of the columns into the whole model."""
+        return ColumnMap.of(self.layout)
 
     @property
     def inside(self) -> dict[str, tuple[float, float]]:
@@ -209,8 +209,8 @@ class Stacked:
         if self._draws is False:
             return forward()
         key = WorkerRandom(self.seed, [worker], step, ("dropout", r)).bits(1)
-        here = self.parameters.device.type == "cpu"  # seeding all other devices too takes as long as a small model
-        (torch.default_generator.manual_seed if here else torch.manual_seed)(int(key[0, 0]) & 0x7FFFFFFF)
+        on_cpu = self.parameters.device.type == "cpu"  # seeding all other devices too takes as long as a small model
+        (torch.default_generator.manual_seed if on_cpu else torch.manual_seed)(int(key[0, 0]) & 0x7FFFFFFF)
         before = self._generator_state()
         value = forward()
         self._draws = self._draws or (None if torch.equal(before, self._generator_state()) else True)
@@ -247,7 +247,7 @@ def compile_models(models: Sequence[nn.Module]) -> None:
 
 
 def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """What runs whole models in a precision."""
+    """The engine that runs whole models in a precision."""
     from commeff.replicas import engines  # they extend the class above
 
     require.one_of(ENGINES, engine=engine)

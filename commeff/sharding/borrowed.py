@@ -22,7 +22,7 @@ from commeff.sharding.foreign import Place, Workers, local, resharded
 from commeff.sharding.layout import Holders, ShardedLayout
 from commeff.sharding.parts import parts_of
 from commeff.sharding.row import Row, Span
-from commeff.sharding.rows import Dealt
+from commeff.sharding.rows import LocalPart
 from commeff.sharding.shard import Shard, runs_of
 
 
@@ -32,7 +32,7 @@ class Placements(NamedTuple):
     Attributes
     ----------
     layout : Layout
-        Of this rank's row: its shards, in its own order. Of whole tensors where a worker has one rank.
+        The shards of this rank's row, in its own order; whole tensors where a worker has one rank.
     homes : dict of str to tuple of Place
         The ranks that have the same of a tensor as this one.
     """
@@ -42,7 +42,7 @@ class Placements(NamedTuple):
 
 
 def shard_of(parameter: Tensor) -> Shard:
-    """Which part of a tensor this rank holds."""
+    """The part of a tensor that this rank holds."""
     shape = tuple(parameter.shape)
     if not isinstance(parameter, DTensor):
         return Shard.of_all(shape)
@@ -58,8 +58,8 @@ def _held(parameter: DTensor, dim: int) -> Iterable[tuple[int, int]]:
         else:
             placements.append(placement_types.Shard(0) if placement.is_shard(dim) else Replicate())
     indices = torch.arange(parameter.shape[dim], device=parameter.device_mesh.device_type)
-    own = distribute_tensor(indices, parameter.device_mesh, placements, src_data_rank=None).to_local().tolist()
-    return runs_of(own)
+    piece = distribute_tensor(indices, parameter.device_mesh, placements, src_data_rank=None).to_local().tolist()
+    return runs_of(piece)
 
 
 def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> Placements:
@@ -70,14 +70,14 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
     ValueError
         Tensors of one name differ, as whole ones or where they should be copies.
     """
-    mine = {name: (shard_of(parameter), _digest(local(parameter))) for name, parameter in parameters.items()}
-    theirs = workers.gather([[name, shard.shape, shard.runs, digest] for name, (shard, digest) in mine.items()])
-    found: dict[tuple[str, Shard], dict[Place, int]] = {}
+    pieces = {name: (shard_of(parameter), _digest(local(parameter))) for name, parameter in parameters.items()}
+    reports = workers.gather([[name, shard.shape, shard.runs, digest] for name, (shard, digest) in pieces.items()])
+    copies: dict[tuple[str, Shard], dict[Place, int]] = {}
     shapes: dict[str, set[tuple[int, ...]]] = {}
-    for place, held in theirs.items():
+    for place, held in reports.items():
         for name, shape, runs, digest in held:
-            shard = Shard(tuple(shape), tuple(tuple((a, b) for a, b in each) for each in runs))
-            found.setdefault((name, shard), {})[place] = digest
+            shard = Shard(tuple(shape), tuple(tuple((a, b) for a, b in pairs) for pairs in runs))
+            copies.setdefault((name, shard), {})[place] = digest
             shapes.setdefault(name, set()).add(shard.shape)
     faults = [
         f"a name must name one tensor, got {name} of shapes {' and '.join(map(str, sorted(several)))}: give the "
@@ -89,19 +89,19 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
         f"copies of {name} must be equal, got other values at {workers.words(list(digests)[:1])} than elsewhere "
         f"of {workers.words(list(digests))}: seed all ranks alike, or, where these are other tensors, give the modules "
         "of each stage the names that they have in the whole model"
-        for (name, _), digests in found.items()
+        for (name, _), digests in copies.items()
         if len(set(digests.values())) > 1
     ]
     if faults:
         raise ValueError("\n".join(faults))
     whole = Layout.of([(name, shape) for name, (shape,) in shapes.items()])
-    homes = {name: tuple(sorted(found[name, shard])) for name, (shard, _) in mine.items()}
+    homes = {name: tuple(sorted(copies[name, shard])) for name, (shard, _) in pieces.items()}
     if not workers.inner:
         return Placements(whole, homes)
-    names = {place: {name for name, *_ in held} for place, held in theirs.items()}
+    names = {place: {name for name, *_ in held} for place, held in reports.items()}
     staging = [i for i in range(len(workers.inner)) if _differ(names, i)]
     shards = {}
-    for name, (shard, _) in mine.items():
+    for name, (shard, _) in pieces.items():
         stages = {tuple(home[i] for i in staging) for home in homes[name]}
         shards[name] = shard, Holders(len(homes[name]), len(stages))
     sharding = [axis for i, axis in enumerate(workers.inner) if i not in staging]
@@ -111,7 +111,7 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
 def _differ(names: Mapping[Place, set[str]], i: int) -> bool:
     """Whether ranks that differ in coordinate i alone have tensors of other names."""
     first: dict[Place, set[str]] = {}
-    return any(first.setdefault((*place[:i], *place[i + 1 :]), here) != here for place, here in names.items())
+    return any(first.setdefault((*place[:i], *place[i + 1 :]), held) != held for place, held in names.items())
 
 
 def _digest(values: Tensor) -> int:
@@ -167,7 +167,7 @@ class BorrowedRow(Row):
             else:
                 parameter.data = place
         self.copied = sum(local(parameter).nbytes for parameter, _ in self._copied)
-        self._compared, self._taken = False, set[str]()
+        self._compared, self._consumed = False, set[str]()
 
     @property
     def parameters(self) -> Tensor:
@@ -183,8 +183,8 @@ class BorrowedRow(Row):
         return ()
 
     def copies(self) -> list[str]:
-        apart = {id(parameter) for parameter, _ in self._copied}
-        return [name for name, parameter in self._named.items() if id(parameter) in apart]
+        copied = {id(parameter) for parameter, _ in self._copied}
+        return [name for name, parameter in self._named.items() if id(parameter) in copied]
 
     def finish(self) -> Tensor:
         for parameter, place in self._places(self.gradient):
@@ -212,13 +212,13 @@ class BorrowedRow(Row):
             yield parameter, row[0, field.start : field.stop].view(field.shape)
 
 
-def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> Dealt:
-    """What this rank holds of a model that its user has split, in a row; all ranks of the worker call it."""
+def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> LocalPart:
+    """This rank's part of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
     layout, homes = row.placements
     if not isinstance(layout, ShardedLayout):
-        return Dealt(row, layout)
-    return Dealt(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
+        return LocalPart(row, layout)
+    return LocalPart(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
 
 
 def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> Iterable[str]:
@@ -228,10 +228,10 @@ def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]],
         for name, tensor in tensors.items()
         if len(homes[name]) > 1
     }
-    theirs: dict[Place, dict[str, float]] = workers.gather(norms)
+    gathered: dict[Place, dict[str, float]] = workers.gather(norms)
     for name, norm in norms.items():
         for home in homes[name]:
-            other = theirs[home].get(name, norm)
+            other = gathered[home].get(name, norm)
             if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
                 yield (
                     f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "

@@ -37,7 +37,7 @@ class Axis:
     Attributes
     ----------
     name : str
-        Of the axis.
+        The name of the axis.
     size, rank : int
         How many ranks the group has, and which one this is.
     bytes : float
@@ -136,7 +136,7 @@ class Axis:
         return partial(_after, dist.irecv(x, group=self.group, group_src=source), x)
 
     def tell(self, fact: Any, source: int) -> Any:
-        """What one rank knows, at all, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
+        """Tell all ranks what one knows, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
         return share_json(fact, self.group)[source]
 
     def _part(self, ranks: Sequence[int]) -> Axis:
@@ -195,14 +195,14 @@ class _Conjugate(torch.autograd.Function):
     """One function forward and another one backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.back = back
-        out = there(x)
+    def forward(ctx: Any, x: Tensor, f: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.adjoint = adjoint
+        out = f(x)
         return out.view_as(out) if out is x else out
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.back(gradients[0]), None, None
+        return ctx.adjoint(gradients[0]), None, None
 
 
 def _same(x: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Objective(NamedTuple):
 
 
 class Computation(Protocol):
-    """What one rank does of its worker's forward and backward.
+    """One rank's share of its worker's forward and backward.
 
     Attributes
     ----------

@@ -47,7 +47,7 @@ class _Step:
 
 @dataclass
 class _Recipe:
-    """How the numbers of a tensor come about."""
+    """The operations that make the numbers of a tensor."""
 
     shape: torch.Size
     dtype: torch.dtype
@@ -78,7 +78,7 @@ class _Deferring(TorchDispatchMode):
         ] = {}  # storages stay, so that no other has its id
 
     def recipe(self, x: Tensor) -> _Recipe | None:
-        """Of a tensor without numbers."""
+        """The recipe of a tensor without numbers."""
         known = self._recipes.get(x.untyped_storage()._cdata)
         return None if known is None else known[1]
 
@@ -97,8 +97,8 @@ class _Deferring(TorchDispatchMode):
         if function is _ops._to_copy.default:
             out = function(x, **{**kwargs, "device": torch.device("meta")})
             return self._known(out, _Recipe(recipe.shape, recipe.dtype, [*recipe.steps], [*recipe.casts, dict(kwargs)]))
-        alone = x is args[0] and not any(isinstance(each, Tensor) for each in (*args[1:], *kwargs.values()))
-        if not alone or not function._schema.is_mutable or x.shape != recipe.shape or recipe.casts:
+        single = x is args[0] and not any(isinstance(arg, Tensor) for arg in (*args[1:], *kwargs.values()))
+        if not single or not function._schema.is_mutable or x.shape != recipe.shape or recipe.casts:
             raise NotDeferred(str(function))
         draws = torch.Tag.nondeterministic_seeded in function.tags
         step = _Step(function, args[1:], kwargs, torch.get_rng_state() if draws else None)

@@ -51,7 +51,7 @@ def splits_outputs(model: nn.Module, plan: Plan) -> bool:
 
 
 def cut_of(style: Style, key: str, parameter: Tensor, axis: Axis) -> Shard:
-    """Which part of a module's parameter this rank holds."""
+    """The part of a module's parameter that this rank holds."""
     shape, n, rank = parameter.shape, axis.size, axis.rank
     match style:
         case ColumnParallel(units=units, repeat=True) if units is not None and units < n:
@@ -102,9 +102,9 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
         count = len(list(modules[layers.name].children()))
         stages = size * (SCHEDULES[schedule].chunks if schedule in SCHEDULES else 1)
         if count < stages:
-            each = f" x {stages // size} stages a rank" if stages > size else ""
+            suffix = f" x {stages // size} stages a rank" if stages > size else ""
             faults.append(
-                f"there must be as many layers as stages, pipeline = {size}{each}, got {count} in {layers.name}: "
+                f"there must be as many layers as stages, pipeline = {size}{suffix}, got {count} in {layers.name}: "
                 "take fewer ranks, another schedule or a deeper model"
             )
     if any(hasattr(parameter, "homes") for parameter in model.parameters()):
@@ -114,7 +114,7 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
 
 
 def _idle(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> Iterator[str]:
-    """Which ranks have nothing to train, in a line."""
+    """The ranks that have nothing to train, in a line."""
     homes = ranks_of(model, layers, ranks)
     trained = {rank for name, p in model.named_parameters() if p.requires_grad for rank in homes.get(name, ())}
     if trained and (idle := ", ".join(map(str, sorted({*ranks} - trained)))):
@@ -144,7 +144,7 @@ def batch_faults(batch: int, shard: int, micro_batches: int) -> Iterator[str]:
 
 
 def _mistakes(model: nn.Module, plan: Plan, styled: dict[str, Style]) -> Iterator[str]:
-    """Where plan and model disagree."""
+    """The faults where plan and model disagree."""
     for pattern in plan:
         if not any(fnmatchcase(name, pattern) for name in styled):
             yield f"every pattern of the plan must name a module of the model, got {pattern!r}: no name matches it"
@@ -174,11 +174,11 @@ def _kinds(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
                 yield f"{kind} must name {words}, got {name}, {type(module).__name__}: change the plan"
         if isinstance(style, VocabularyParallel) and isinstance(module, nn.Embedding):
             options = ("padding_idx", "max_norm", "scale_grad_by_freq", "sparse")
-            given = [
+            settings = [
                 f"{o}={value}" for o in options if (value := getattr(module, o)) is not None and value is not False
             ]
-            if given:
-                yield f"an embedding that is split must be plain, got {name} with {', '.join(given)}: leave that out"
+            if settings:
+                yield f"an embedding that is split must be plain, got {name} with {', '.join(settings)}: leave that out"
 
 
 def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
@@ -197,8 +197,8 @@ def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
                 f"a ParallelInput module must lie in no other, got {name} in {inside}: the gradients of what both get "
                 "would be summed twice; name one of them"
             )
-        own = any(True for _ in model.get_submodule(name).parameters(recurse=False))
-        if isinstance(style, SequenceParallel) and own and inside is not None:
+        has_parameters = any(True for _ in model.get_submodule(name).parameters(recurse=False))
+        if isinstance(style, SequenceParallel) and has_parameters and inside is not None:
             yield (
                 f"a SequenceParallel module must lie outside of ParallelInput modules, got {name} in {inside}, where "
                 "each rank has a share of its gradient: give it HeadParallel() if it comes before the RowParallel "
@@ -207,7 +207,7 @@ def _places(model: nn.Module, styled: dict[str, Style]) -> Iterator[str]:
 
 
 def _rests(model: nn.Module, styled: dict[str, Style], axis: Axis) -> Iterator[str]:
-    """What does not divide."""
+    """The faults where something does not divide."""
     n = axis.size
     for name, style in styled.items():
         if type(style) not in KINDS:

@@ -31,14 +31,14 @@ class Workers:
     Parameters
     ----------
     devices : DeviceMesh
-        Of all processes.
+        The mesh of all processes.
     axis : str
         Its axis of workers.
 
     Attributes
     ----------
     group : ProcessGroup
-        Of the processes that hold the same pieces of all workers.
+        The processes that hold the same pieces of all workers.
     inner : tuple of Axis
         The other axes, along which a worker lies on several ranks.
     place : tuple of int
@@ -72,12 +72,12 @@ class Workers:
         dim = names.index(axis)
         self._ranks = set(devices.mesh.select(dim, devices.get_local_rank(axis)).flatten().tolist())
 
-    def gather(self, mine: Any) -> dict[Place, Any]:
-        """What each rank of the worker gives, by its place: numbers, text, and lists and dicts of them."""
-        everyone = [[[*self.place], mine]]
+    def gather(self, value: Any) -> dict[Place, Any]:
+        """The values of all ranks of the worker, by place: numbers, text, and lists and dicts of them."""
+        entries = [[[*self.place], value]]
         for axis in self.inner:
-            everyone = [entry for part in share_json(everyone, axis.group) for entry in part]
-        return {tuple(place): what for place, what in everyone}
+            entries = [entry for part in share_json(entries, axis.group) for entry in part]
+        return {tuple(place): entry for place, entry in entries}
 
     def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
         """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
@@ -103,8 +103,8 @@ class Workers:
         if prod(map(len, ranks)) != len(homes):
             return " and ".join(map(str, homes))
         pairs = zip(self.inner, ranks, strict=True)
-        some = [f"{axis.name} {' and '.join(map(str, own))}" for axis, own in pairs if len(own) < axis.size]
-        return ", ".join(some) or "everywhere"
+        parts = [f"{axis.name} {' and '.join(map(str, some))}" for axis, some in pairs if len(some) < axis.size]
+        return ", ".join(parts) or "everywhere"
 
 
 def workers_of(mesh: AnyMesh | None, axis: str, parameters: Mapping[str, nn.Parameter]) -> Workers | None:
@@ -168,12 +168,12 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
 
 
-def lying_as(other: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor in pieces as another one lies, whole or in pieces too; all ranks that hold it call this."""
+def placed_like(other: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor placed as another one is, whole or in pieces; all ranks that hold it call this."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) and not isinstance(other, DTensor) else tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What this rank has of a tensor, without a gradient, in the same memory."""
+    """This rank's part of a tensor, without a gradient, in the same memory."""
     with torch.no_grad():
         return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()

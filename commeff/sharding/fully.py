@@ -95,7 +95,7 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     for fault in sharing_faults(model):
         raise ValueError(fault)
     shard, axis = mesh.devices["shard"], mesh.axis("shard")
-    kept = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
+    attributes = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
     places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
     named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
     homes: dict[nn.Parameter, Unit] = {}
@@ -114,7 +114,7 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
         root.shard_axis = axis  # type: ignore[assignment]
     _tie_again(places)
     for name, parameter in model.named_parameters():
-        vars(parameter).update(kept[name])
+        vars(parameter).update(attributes[name])
         parameter.unit = homes[parameter]  # type: ignore[attr-defined]
 
 
@@ -138,9 +138,9 @@ def fill_shards(model: nn.Module, numbers: Numbers, axis: Axis) -> None:
         value = numbers(name, cut)
         if value is None or name not in named:
             return value
-        own = torch.empty_like(named[name], device=value.device)
-        cast(DTensor, own).to_local().copy_(value[slice(*part_of(0, len(value), axis))])
-        return own
+        local_shard = torch.empty_like(named[name], device=value.device)
+        cast(DTensor, local_shard).to_local().copy_(value[slice(*part_of(0, len(value), axis))])
+        return local_shard
 
     fill(model, shard)
     _reset(module for module in model.modules() if isinstance(module, FSDPModule))
@@ -177,9 +177,9 @@ def _units(model: nn.Module, units: Sequence[str] | None) -> Iterator[nn.Module]
     for name, module in model.named_modules():
         if not name or not any(True for _ in module.parameters()):
             continue
-        above, _, own = name.rpartition(".")
+        above, _, key = name.rpartition(".")
         if units is None:
-            chosen = own.isdigit() and f"{above}." in lists
+            chosen = key.isdigit() and f"{above}." in lists
         else:
             chosen = any(fnmatchcase(name, pattern) and pattern.count(".") == name.count(".") for pattern in units)
         if chosen:
@@ -221,23 +221,23 @@ class FullyRow(Row):
                 f"{axis.name} = {axis.size} ranks must each have rows of some tensor for zero=3, got none at the last: "
                 "take fewer ranks, or zero=2"
             )
-        self._each, self._megabytes = list(self._named.values()), megabytes
+        self._parameters_in_order, self._megabytes = list(self._named.values()), megabytes
         shards = [parameter.to_local().detach() for parameter in self._shards()]
         self._row = torch.cat([shard.flatten() for shard in shards])[None]
         self.gradient = torch.zeros_like(self._row)
-        self._own: dict[int, Span] = {}
+        self._field_spans: dict[int, Span] = {}
         begin = 0
         for i, shard, parameter in zip(self._order, shards, self._shards(), strict=True):
-            self._own[i] = (begin, begin + shard.numel())
+            self._field_spans[i] = (begin, begin + shard.numel())
             # A storage that begins at the shard: torch.save takes a DTensor at an offset for a tensor with memory.
-            own = torch.from_dlpack(self._row[0, begin : begin + shard.numel()])
-            parameter._local_tensor = own.view(shard.shape)
+            storage = torch.from_dlpack(self._row[0, begin : begin + shard.numel()])
+            parameter._local_tensor = storage.view(shard.shape)
             begin += shard.numel()
         _reset(cast(FSDPModule, module) for module in self._modules)
 
     def _shards(self) -> list[DTensor]:
         """The parameters, in the order of the row."""
-        return [cast(DTensor, self._each[i]) for i in self._order]
+        return [cast(DTensor, self._parameters_in_order[i]) for i in self._order]
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         return [_rows(self._layout.fields[i].shape, self._layout.fields[i].start, axis) for i in self._order]
@@ -250,17 +250,16 @@ class FullyRow(Row):
         return [(field.start, field.stop) for field in self._layout.fields] if self._megabytes else ()
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
-        here = [i for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
-        return [self._take(i) for i in here]
+        return [self._take(i) for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
 
     def copies(self) -> list[str]:
         return []  # what computes in few bits is FSDP's
 
     def finish(self) -> Tensor:
-        for i in self._own:
-            if self._layout.fields[i].name not in self._taken:
+        for i in self._field_spans:
+            if self._layout.fields[i].name not in self._consumed:
                 self._take(i)
-        self._taken.clear()
+        self._consumed.clear()
         return self.gradient
 
     def passes(self, passes: int) -> int:
@@ -268,9 +267,9 @@ class FullyRow(Row):
 
     def _take(self, i: int) -> Span:
         """Move a gradient into the row."""
-        parameter = self._each[i]
-        start, stop = self._own[i]
-        self._taken.add(self._layout.fields[i].name)
+        parameter = self._parameters_in_order[i]
+        start, stop = self._field_spans[i]
+        self._consumed.add(self._layout.fields[i].name)
         if parameter.grad is None:
             self.gradient[:, start:stop].zero_()
         else:
@@ -288,7 +287,7 @@ class FullyRow(Row):
         if x.data_ptr() != self._row.data_ptr():
             self._row.copy_(x)
         for i, parameter in zip(self._order, self._shards(), strict=True):
-            start, stop = self._own[i]
+            start, stop = self._field_spans[i]
             local = parameter.to_local().detach()
             if start < stop and local.data_ptr() != self._row[:, start:stop].data_ptr():
                 local.copy_(self._row[0, start:stop].view(local.shape))  # FSDP has padded it elsewhere

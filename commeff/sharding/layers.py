@@ -53,10 +53,10 @@ class Layers:
     attention: str = "attention"
 
 
-def dealt(count: int, stages: int) -> list[int]:
+def even_stages(count: int, stages: int) -> list[int]:
     """The stage of each of `count` layers, as many to each as can be.
 
-    >>> dealt(5, stages=2)
+    >>> even_stages(5, stages=2)
     [0, 0, 0, 1, 1]
     """
     return [layer * stages // count for layer in range(count)]
@@ -66,7 +66,7 @@ def stages_of(model: nn.Module, layers: Layers, stages: int) -> dict[str, int]:
     """The stage of each layer and of each module at the ends, by its name in the model."""
     names = [f"{layers.name}.{key}" for key, _ in model.get_submodule(layers.name).named_children()]
     ends = dict.fromkeys(layers.first, 0) | dict.fromkeys(layers.last, stages - 1)
-    return dict(zip(names, dealt(len(names), stages), strict=True)) | ends
+    return dict(zip(names, even_stages(len(names), stages), strict=True)) | ends
 
 
 def unnamed(model: nn.Module, layers: Layers) -> list[str]:
@@ -113,9 +113,10 @@ class Stage(nn.Module):
         self.gathered = gathered
         self.first, self.last = number == 0, number == stages - 1
         self._model, self._layers = (model,), layers  # a tuple: the model is no part of its stage
-        own = {name: model.get_submodule(name) for name, at in stages_of(model, layers, stages).items() if at == number}
-        self.layers = nn.ModuleList(module for name, module in own.items() if name.startswith(f"{layers.name}."))
-        self.ends = nn.ModuleList(module for name, module in own.items() if not name.startswith(f"{layers.name}."))
+        names = [name for name, stage in stages_of(model, layers, stages).items() if stage == number]
+        inside = [name for name in names if name.startswith(f"{layers.name}.")]
+        self.layers = nn.ModuleList(map(model.get_submodule, inside))
+        self.ends = nn.ModuleList(model.get_submodule(name) for name in names if name not in inside)
 
     def forward(self, *passed: Tensor, inputs: Sequence[Tensor], tried: bool = False) -> Any:
         """What the stage before gives, and the model's inputs -> what the next stage gets, or the model's outputs.
@@ -134,8 +135,7 @@ class Stage(nn.Module):
 
 def stages_here(model: nn.Module) -> Mapping[int, Stage]:
     """This rank's stages of a model that has been dealt to stages, by their numbers; of another, none."""
-    here: Mapping[int, Stage] = getattr(model, "stages_here", {})
-    return here
+    return getattr(model, "stages_here", {})
 
 
 class Elsewhere(nn.Module):
@@ -162,9 +162,9 @@ def keep(
     name everywhere.
     """
     held, every = set[nn.Parameter](), list(model.parameters())
-    own = [number for number, at in enumerate(ranks) if at == rank]
-    kept = {number: Stage(model, layers, number, len(ranks), gathered) for number in own}
-    for stage in kept.values():
+    numbers = [number for number, at in enumerate(ranks) if at == rank]
+    stages = {number: Stage(model, layers, number, len(ranks), gathered) for number in numbers}
+    for stage in stages.values():
         held.update(stage.parameters())
     for name, number in stages_of(model, layers, len(ranks)).items():
         if ranks[number] == rank:
@@ -179,5 +179,5 @@ def keep(
     for parameter in every:
         if parameter not in held:
             parameter.now = None  # type: ignore[attr-defined]
-    model.stages_here = kept  # type: ignore[assignment]
-    return kept
+    model.stages_here = stages  # type: ignore[assignment]
+    return stages

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from torch import Tensor, nn
 
 from commeff.compressors import Field, Layout
-from commeff.compressors.boxes import Box, Shape, Span, Whereabouts
+from commeff.compressors.boxes import Box, ColumnMap, Shape, Span
 from commeff.compressors.layout import Peers, total
 from commeff.compressors.places import Places, Stretches, part
 from commeff.sharding.collectives import Axis
@@ -21,7 +21,7 @@ from commeff.sharding.shard import Shard
 
 
 class Holders(NamedTuple):
-    """How many ranks hold a shard, and at how many stages of a pipeline."""
+    """The number of ranks that hold a shard, and of the pipeline stages at which it is."""
 
     ranks: int = 1
     stages: int = 1
@@ -34,13 +34,13 @@ class ShardedLayout(Layout):
     Attributes
     ----------
     unsharded : Layout
-        Of the whole vector.
+        The layout of the whole vector.
     runs : tuple of Stretches
         Where the columns lie in the model's vector.
     present : tuple of Field
         The whole tensors of which shards are on the ranks of this stage.
     holders : dict of str to Holders
-        Of each tensor.
+        The holders of each tensor.
     sharding : tuple of Peers
         The mesh dimensions along which tensors are sharded or replicated.
     staging : tuple of Peers
@@ -129,10 +129,10 @@ class ShardedLayout(Layout):
         return self.places.spans(self.unsharded.origin + start, self.unsharded.origin + stop)
 
     def within(self, start: int, stop: int) -> Layout:
-        whole, here = self.unsharded.slice(start, stop), self.pick(self.spans(start, stop))
+        whole, pieces = self.unsharded.slice(start, stop), self.pick(self.spans(start, stop))
         names = {tensor.name for tensor in self.present}
         present = tuple(tensor for tensor in whole.fields if tensor.name in names)
-        return replace(here, fields=here.fields or (Field("", (0,), 0, 0),), unsharded=whole, present=present)
+        return replace(pieces, fields=pieces.fields or (Field("", (0,), 0, 0),), unsharded=whole, present=present)
 
     def row_sum(self, vectors: Tensor, of: Callable[[Tensor], Tensor] = total) -> Tensor:
         runs = [(ranks, list(run)) for ranks, run in groupby(self.fields, key=self._ranks)]
@@ -156,8 +156,8 @@ def _reduced(values: Tensor, op: Literal["sum", "max"], peers: Sequence[Peers]) 
 
 
 @dataclass(frozen=True)
-class RankWhereabouts(Whereabouts):
-    """Where the columns that a rank updates lie in the whole tensors of a model.
+class RankColumnMap(ColumnMap):
+    """A map of the columns that a rank updates into the whole tensors of a model.
 
     Attributes
     ----------
@@ -176,15 +176,15 @@ class RankWhereabouts(Whereabouts):
     @classmethod
     def on_rank(
         cls, layout: Layout, parameters: Mapping[str, nn.Parameter], spans: Sequence[Span], pipeline: Axis
-    ) -> RankWhereabouts:
-        """Of a rank that computes with these parameters, in the layout's order."""
+    ) -> RankColumnMap:
+        """The map of a rank that computes with these parameters, in the layout's order."""
         cuts = {name: getattr(p, "cut", None) or Shard.of_all(p.shape or (1,)) for name, p in parameters.items()}
         homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
         borrowed = frozenset(name for name, ranks in homes.items() if ranks and ranks[0] != pipeline.rank)
         return cls(layout, tuple(spans), cuts, borrowed)
 
     @property
-    def lent(self) -> RankWhereabouts:
+    def owned(self) -> RankColumnMap:
         return replace(self, left_out=self.borrowed)
 
     @property
@@ -192,10 +192,10 @@ class RankWhereabouts(Whereabouts):
         return {name: cut.shape for name, cut in self.cuts.items()}
 
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
-        found = list[Box]()
+        boxes = list[Box]()
         for box in super().boxes(spans):
             cut, start = self.cuts[box.tensor], box.start
             for offsets, sizes in cut.boxes(box.offsets, box.sizes) if box.tensor not in self.left_out else ():
-                found.append(Box(box.tensor, cut.shape, offsets, sizes, start, start + prod(sizes)))
+                boxes.append(Box(box.tensor, cut.shape, offsets, sizes, start, start + prod(sizes)))
                 start += prod(sizes)
-        return found
+        return boxes

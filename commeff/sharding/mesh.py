@@ -72,7 +72,7 @@ class Mesh:
 
     @cached_property
     def coordinates(self) -> dict[str, int]:
-        """Where this process is, by axis."""
+        """The place of this process, by axis."""
         return {name: self.devices.get_local_rank(name) for name in AXES}
 
     def group(self, name: str) -> Any:
@@ -96,7 +96,7 @@ class Mesh:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """What is sent inside a worker meanwhile, to measure or to save, is no part of its training."""
+        """Count nothing that is sent inside a worker meanwhile, to measure or to save, as its training."""
         before = {axis: (axis.bytes, axis.waited) for outer in self.inner.values() for axis in outer.family}
         yield
         for axis in [axis for outer in self.inner.values() for axis in outer.family]:

@@ -28,7 +28,7 @@ class Part:
     spans : sequence of (int, int)
         The columns, as first ones and those after the last.
     layout : Layout
-        Of the columns one after the other.
+        The layout of the columns one after the other.
     sharded : bool
         Whether tensors are sharded, here or elsewhere in the row.
     alike : bool
@@ -69,7 +69,7 @@ def sharded_layout(
     stages : mapping of str to sequence of int, optional
         The pipeline ranks that hold each tensor.
     whole : Layout, optional
-        Of the whole row, where ranks hold other tensors.
+        The layout of the whole row, where ranks hold other tensors.
     """
     number = {name: max(1, len(stages[name])) if stages else 1 for name in shards}
     held = {name: (shard, Holders(number[name] * shard.copies, number[name])) for name, shard in shards.items()}
@@ -98,8 +98,8 @@ def ranks_in_words(
     for field in layout.fields:
         copies = layout.copies(field.name)
         first = tensor.rank - tensor.rank % copies
-        some = f"{tensor.name} {first}" if copies == 1 else f"{tensor.name} {first} to {first + copies - 1}"
-        at = [some if copies < tensor.size else "everywhere"]
+        place = f"{tensor.name} {first}" if copies == 1 else f"{tensor.name} {first} to {first + copies - 1}"
+        at = [place if copies < tensor.size else "everywhere"]
         if stages and stages[field.name]:
             at.append(f"pipeline {' and '.join(map(str, stages[field.name]))}")
         if shard.size > 1:
@@ -118,7 +118,7 @@ def joined(ranks: Iterable[tuple[Layout, Sequence[Part]]]) -> tuple[Part, ...]:
 
 
 def _whole_spans(layout: Layout, part: Part) -> list[Span]:
-    """Where a part's columns lie in the whole row."""
+    """The places of a part's columns in the whole row."""
     places = [layout.slice(a, b).places for a, b in part.spans]
     runs = [run for known in places if known is not None for run in known.runs]
     starts = [(run.start + i * run.stride, run.length) for run in runs for i in range(run.times)]

@@ -121,10 +121,10 @@ def scheduled(
     for number, stage in stages.items():
         device = torch.device(passed.device)
         seen = Unseen(stage) if isinstance(stage, FSDPModule) and not stage.gathered else stage
-        each = CountedStage(seen, number, len(ranks), device, input_args=like, output_args=like, group=axis.group)
-        each.axis = axis
-        each.stage_index_to_group_rank = dict(enumerate(ranks))
-        run.append(each)
+        counted = CountedStage(seen, number, len(ranks), device, input_args=like, output_args=like, group=axis.group)
+        counted.axis = axis
+        counted.stage_index_to_group_rank = dict(enumerate(ranks))
+        run.append(counted)
     cls = get_schedule_class(kind)
     only = issubclass(cls, PipelineScheduleSingle)
 

@@ -42,7 +42,7 @@ class Pieces(Transform):
 
     @property
     def content(self) -> Stateful:
-        """What works on each part; the parts are the mesh's."""
+        """The transform that works on each part; the parts are the mesh's."""
         return self._inner
 
     def agrees(self, step: int | None) -> bool:
@@ -57,8 +57,8 @@ class Pieces(Transform):
             transform.start(part.read(v), part.layout, view(communicator.child(part.name), None))
 
     def address(self, part: str, at: Address) -> Address:
-        here = self._partition[int(part.removeprefix("each."))]
-        return replace(at.part(here.spans), apart=here.name)
+        piece = self._partition[int(part.removeprefix("each."))]
+        return replace(at.part(piece.spans), piece=piece.name)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         out = torch.empty_like(vectors, memory_format=torch.contiguous_format)
@@ -79,17 +79,17 @@ def exact_on_pieces(part: Stateful) -> bool:
 def exact(part: Stateful | Compressor, partition: Sequence[Part]) -> bool:
     """Whether it gives on rows in these parts what it gives on whole ones."""
     scope = scope_of(part) if isinstance(part, Stateful) else part.scope
-    own = exact_on_pieces(part) if isinstance(part, Stateful) else part.exact_on_pieces
-    return own or (scope == "tensor" and not any(each.sharded for each in partition))
+    exact_itself = exact_on_pieces(part) if isinstance(part, Stateful) else part.exact_on_pieces
+    return exact_itself or (scope == "tensor" and not any(piece.sharded for piece in partition))
 
 
 def inexact(part: Stateful | Compressor, partition: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    """What is inside that needs more than a piece: its name, and what it works on."""
+    """The things inside that need more than a piece: the name of each, and what it works on."""
     held = [value for value in vars(part).values() if isinstance(value, (Compressor, Stateful))]
     held += [value for _, value in part.parts()] if isinstance(part, Stateful) else []
-    found = [thing for value in held if not exact(value, partition) for thing in inexact(value, partition)]
+    faults = [fault for value in held if not exact(value, partition) for fault in inexact(value, partition)]
     scope = scope_of(part) if isinstance(part, Stateful) else part.scope
-    yield from found or [(kind_of(part), "whole tensors" if scope == "tensor" else "whole vectors")]
+    yield from faults or [(kind_of(part), "whole tensors" if scope == "tensor" else "whole vectors")]
 
 
 def on_pieces(strategy: Strategy, partition: Sequence[Part]) -> Strategy:
@@ -122,7 +122,7 @@ def fitted(strategy: Strategy, partition: Sequence[Part], pieces: Literal["own"]
         return strategy
     slots = [slot for slot in (strategy.gradients, strategy.parameters) if not exact(slot, partition)]
     faults = []
-    for name, unit in {found: 0 for slot in slots if pieces != "own" for found in inexact(slot, partition)}:
+    for name, unit in {fault: 0 for slot in slots if pieces != "own" for fault in inexact(slot, partition)}:
         faults.append(
             f"a method over a model that is split must be exact on pieces, got one with {name}, which works on {unit}, "
             "of which a process holds a piece: give pieces='own' to let each piece count as a vector of its own, or "

@@ -131,8 +131,8 @@ class Pipeline:
         before = [parameter.grad for parameter, _ in tied]
         for parameter, _ in tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
-        asked = torch.arange(self._micro_batches) if self._is_last else None
-        self._schedule(inputs).step(inputs, asked)
+        indices = torch.arange(self._micro_batches) if self._is_last else None
+        self._schedule(inputs).step(inputs, indices)
         for (parameter, axis), earlier in zip(tied, before, strict=True):
             gradient = _gradient(parameter)
             summed = axis.reduce(local(gradient))
@@ -151,7 +151,7 @@ class Pipeline:
         for each other.
         """
         shape, dtype = self._boundary(inputs)
-        parts, here = _parts(inputs, self._micro_batches), self._axis.rank
+        parts, rank = _parts(inputs, self._micro_batches), self._axis.rank
         out: list[Tensor] = []
         sent: list[Any] = []
         with torch.no_grad():
@@ -159,14 +159,14 @@ class Pipeline:
                 before, after = (
                     self._ranks[n] if 0 <= n < len(self._ranks) else None for n in (number - 1, number + 1)
                 )
-                given: list[Arrival] = [x.detach for x in out]
-                if before not in (None, here):
+                arrivals: list[Arrival] = [x.detach for x in out]
+                if before not in (None, rank):
                     places = [torch.empty((len(x), *shape), dtype=dtype, device=x.device) for x, *_ in parts]
-                    given = [self._axis.receive(place, before) for place in places]
+                    arrivals = [self._axis.receive(place, before) for place in places]
                 out = []
                 for i, part in enumerate(parts):
-                    x = stage(inputs=part) if before is None else stage(given[i](), inputs=part)
-                    if after in (None, here):
+                    x = stage(inputs=part) if before is None else stage(arrivals[i](), inputs=part)
+                    if after in (None, rank):
                         out.append(x)
                     else:
                         sent.append(self._axis.send(x, after))
@@ -193,20 +193,20 @@ class Pipeline:
             passed = torch.empty((len(inputs[0]) // count, *shape), dtype=dtype, device=self._first.device)
             kind = self._kind.few if self._kind.few and count < self._axis.size else self._kind.kind
             self._schedules[key] = scheduled(
-                kind, self._stages, self._ranks, self._axis, passed, count, lambda *given: self._criterion(*given)
+                kind, self._stages, self._ranks, self._axis, passed, count, lambda *args: self._criterion(*args)
             )
         return self._schedules[key]
 
     def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
-        """Of what goes from stage to stage, for one sample; the first stage tries it out, once."""
-        tried = None
+        """Shape and type of what goes from stage to stage, for one sample; the first stage tries it out, once."""
+        sample = None
         if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
             with torch.no_grad(), aside(self._stages[0]):
-                tried = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
-        return self._known("between", inputs, tried, 0)
+                sample = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
+        return self._known("between", inputs, sample, 0)
 
     def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
-        """What the last stage has, at all of them."""
+        """Give all stages what the last one has."""
         if outputs is not None and self.vocabulary is not None:
             outputs = self.vocabulary.gather(outputs, -1)
         source = self._ranks[-1]
@@ -216,11 +216,11 @@ class Pipeline:
         self._axis.broadcast(outputs, source)
         return outputs
 
-    def _known(self, what: str, inputs: Batch, found: Tensor | None, source: int) -> tuple[torch.Size, torch.dtype]:
+    def _known(self, what: str, inputs: Batch, tensor: Tensor | None, source: int) -> tuple[torch.Size, torch.dtype]:
         """Shape, for one sample, and kind of a tensor that one rank has; asked once for inputs of these shapes."""
         key = what, *_samples(inputs)
         if key not in self._facts:
-            fact = None if found is None else ([*found.shape[1:]], str(found.dtype).removeprefix("torch."))
+            fact = None if tensor is None else ([*tensor.shape[1:]], str(tensor.dtype).removeprefix("torch."))
             shape, kind = self._axis.tell(fact, source)
             self._facts[key] = torch.Size(shape), getattr(torch, kind)
         return self._facts[key]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Style:
-    """How one module is split."""
+    """The way one module is split."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class PlayedMesh(Mesh):
     Parameters
     ----------
     degrees : dict of str to int
-        Of "worker", "pipeline", "shard" and "tensor".
+        The sizes of "worker", "pipeline", "shard" and "tensor".
     coordinates : dict of str to int
         Where the rank is; 0 unless given.
     """

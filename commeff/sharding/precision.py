@@ -26,12 +26,12 @@ from commeff.sharding.computation import Batch, Objective
 
 
 class Precision(NamedTuple):
-    """How a model computes.
+    """The types in which a model computes.
 
     Attributes
     ----------
     dtype : torch.dtype or None
-        Of parameters, activations and gradients; None: as the model was made.
+        The type of parameters, activations and gradients; None: as the model was made.
     scaled : bool
         Whether gradients need a scale, so that small ones do not vanish.
     """
@@ -75,7 +75,7 @@ class LossScale:
     --------
     >>> scale = LossScale([], first=4.0, patience=2)
     >>> gradients = [torch.tensor([[x, 1.0]]) for x in (float("inf"), 2.0, 2.0)]
-    >>> [(scale.taken(gradient), scale.value) for gradient in gradients]
+    >>> [(scale.unscale(gradient), scale.value) for gradient in gradients]
     [(False, 2.0), (True, 2.0), (True, 4.0)]
     >>> gradients[1]
     tensor([[1.0000, 0.5000]])
@@ -85,8 +85,8 @@ class LossScale:
         self._axes, self._patience = tuple(axes), patience
         self.value, self._good = first, 0
 
-    def taken(self, gradient: Tensor) -> bool:
-        """Divide a gradient by the scale, in place; whether those of all ranks are finite. Moves the scale."""
+    def unscale(self, gradient: Tensor) -> bool:
+        """Divide a gradient by the scale, in place; true if those of all ranks are finite. Moves the scale."""
         bad = (~gradient.isfinite().all()).float().reshape(1)
         for axis in self._axes:
             bad = axis.reduce(bad, "max")

@@ -20,12 +20,12 @@ Store = Callable[[Axis], AbstractContextManager[Any]]
 
 
 class Recomputation(NamedTuple):
-    """What is computed anew, and where meanwhile the inputs lie that this begins with.
+    """The part that is computed anew, and where the inputs that it begins with lie meanwhile.
 
     Attributes
     ----------
     attention : bool
-        Of each layer its attention alone; else all of it.
+        Whether only the attention of each layer is; else all of it.
     alike : bool
         All tensor ranks must have the same inputs of layers.
     store : callable, optional

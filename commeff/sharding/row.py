@@ -26,7 +26,7 @@ class Row(ABC):
     parameters : dict of str to nn.Parameter
         What the rank computes with, already the same at all ranks of the axis.
     layout : Layout
-        Of these d numbers, in their order.
+        The layout of these d numbers, in their order.
     axis : Axis
         The ranks of the worker that hold the same.
     dtype : torch.dtype, optional
@@ -38,11 +38,11 @@ class Row(ABC):
     spans : sequence of (start, stop)
         The columns that this rank updates, as it lays them one after the other: its own.
     gradient : (1, own)
-        Of those, to be read where `arrived` says that they are final.
+        The gradient of those, to be read where `arrived` says that they are final.
     copied : int
         Bytes of parameters that have memory of their own beside the row.
     dtype : torch.dtype
-        Of what this rank updates.
+        The type of what this rank updates.
     takes : bool
         Whether `arrived` takes gradients away from the parameters.
     """
@@ -59,7 +59,7 @@ class Row(ABC):
         self._low = dtype or self.dtype
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
-        self._l2, self._taken = 0.0, set[str]()  # the parameters whose gradients have been taken away
+        self._l2, self._consumed = 0.0, set[str]()  # the parameters whose gradients have been taken away
 
     @property
     @abstractmethod
@@ -88,16 +88,16 @@ class Row(ABC):
     def spans_of(self, axis: Axis) -> Sequence[Span]:
         """The columns that the rank of this place on the axis updates."""
 
-    def whole(self, own: Tensor) -> Tensor:
+    def whole(self, columns: Tensor) -> Tensor:
         """(1, own) at each rank -> (1, d)."""
         size = self._axis.size
         every = [self.spans_of(Axis(self._axis.name, size, rank)) for rank in range(size)]
         widths = [sum(stop - start for start, stop in spans) for spans in every]
         if min(widths) == self._layout.d:
-            return own
+            return columns
         widest = max(widths)
-        gathered = self._axis.gather(F.pad(own, (0, widest - own.shape[1])), 0)
-        row = own.new_empty(1, self._layout.d)
+        gathered = self._axis.gather(F.pad(columns, (0, widest - columns.shape[1])), 0)
+        row = columns.new_empty(1, self._layout.d)
         for piece, spans in zip(gathered, every, strict=True):
             ends = accumulate(stop - start for start, stop in spans)
             for (start, stop), end in zip(spans, ends, strict=True):
@@ -105,23 +105,23 @@ class Row(ABC):
         return row
 
     def note(self) -> None:
-        """All gradients are as backward has left them; writes into them from here on, `changed` sees."""
+        """All gradients are as backward has left them; writes into them from here on, `gradients_changed` sees."""
         return None  # what is shared by FSDP is taken, or the user's
 
-    def changed(self, writes: int = 0) -> bool:
-        """Whether gradients are other ones than those that `arrived` took, or were written into more often than so."""
-        return any(self._named[name].grad is not None for name in self._taken)
+    def gradients_changed(self, writes: int = 0) -> bool:
+        """Whether gradients are not those that `arrived` took, or were written into other than `writes` times."""
+        return any(self._named[name].grad is not None for name in self._consumed)
 
     def copies(self) -> list[str]:
         """The parameters whose numbers lie elsewhere too, from where `load` takes them."""
         return [] if self._low == self.dtype else [*self._named]
 
-    def astray(self) -> list[str]:
+    def moved_parameters(self) -> list[str]:
         """The parameters that have been moved out of the row since."""
         return []
 
     def passes(self, passes: int) -> int:
-        """How many times a gradient arrives when a computation adds to it so many times."""
+        """The number of times a gradient arrives when a computation adds to it so many times."""
         return passes
 
     def begin(self, l2: float = 0.0) -> None:
@@ -131,13 +131,13 @@ class Row(ABC):
 
     def missing(self) -> list[str]:
         """The parameters that have no gradient, where `arrived` has not taken it."""
-        return [name for name, parameter in self._named.items() if parameter.grad is None and name not in self._taken]
+        return [name for name, p in self._named.items() if p.grad is None and name not in self._consumed]
 
     def forget(self) -> None:
         """Drop all gradients, at all ranks."""
         for parameter in self._named.values():
             parameter.grad = None
-        self._taken.clear()
+        self._consumed.clear()
 
     def _masters(self) -> Tensor | None:
         """(1, own): the own columns of parameters that will compute in another dtype; None if they do not."""
@@ -152,10 +152,10 @@ class Row(ABC):
         return [(parameter, field) for parameter, field in pairs if start <= field.start < stop]
 
 
-def apart(spans: Iterable[Span], d: int) -> list[Span]:
+def complement(spans: Iterable[Span], d: int) -> list[Span]:
     """The columns of d that no span has.
 
-    >>> apart([(6, 8), (2, 4)], 8)
+    >>> complement([(6, 8), (2, 4)], 8)
     [(0, 2), (4, 6)]
     """
     ends = [0, *chain.from_iterable(sorted(spans)), d]

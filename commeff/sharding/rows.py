@@ -20,15 +20,15 @@ from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow
 STAGES = (0, 1, 2, 3)
 
 
-class Dealt(NamedTuple):
-    """What this rank updates of its worker's model.
+class LocalPart(NamedTuple):
+    """The part of its worker's model that this rank updates.
 
     Attributes
     ----------
     row : Row
         Its memory, and the columns of it that this rank updates.
     layout : Layout
-        Of these columns.
+        The layout of these columns.
     partition : tuple of Part
         These columns by the ranks that hold them; empty where they are a whole model.
     """
@@ -38,20 +38,20 @@ class Dealt(NamedTuple):
     partition: tuple[Part, ...] = ()
 
 
-def dealt(
+def build_row(
     layout: Layout,
     parameters: Mapping[str, nn.Parameter],
     mesh: Mesh | None,
     zero: int = 1,
     megabytes: float = 0.0,
     dtype: torch.dtype | None = None,
-) -> Dealt:
-    """Which part of its worker's model this rank updates. The parameters move into a row.
+) -> LocalPart:
+    """Move the parameters into a row; gives the part of its worker's model that this rank updates.
 
     Parameters
     ----------
     layout : Layout
-        Of the parameters that this rank computes with.
+        The layout of the parameters that this rank computes with.
     parameters : dict of str to nn.Parameter
         Those, in its order, the same at all ranks that hold the same piece; pieces have a `cut`.
     mesh : Mesh, optional
@@ -78,7 +78,7 @@ def dealt(
                 "mesh must be given for a model that is split, got none: it says which processes hold the same piece; "
                 "give mesh=Mesh(worker=..., tensor=...)"
             )
-        return Dealt(CopiedRow(parameters, layout, Axis("shard"), dtype), layout)
+        return LocalPart(CopiedRow(parameters, layout, Axis("shard"), dtype), layout)
     pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
@@ -91,7 +91,7 @@ def dealt(
     row = _row(parameters, layout, shard, dtype, zero, megabytes)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
-        return Dealt(row, layout)
+        return LocalPart(row, layout)
     homes = {name: homes_of(parameter, pipeline) for name, parameter in parameters.items()}
     sharding, staging = ([axis for axis in axes if axis.size > 1] for axes in ((shared, tensor), (pipeline,)))
     among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
@@ -102,7 +102,7 @@ def dealt(
     alike = (
         shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
     )
-    return Dealt(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))
+    return LocalPart(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))
 
 
 def _row(

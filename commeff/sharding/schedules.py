@@ -44,8 +44,8 @@ class StageOrder(NamedTuple):
         >>> SCHEDULES["interleaved"].ranks(2), SCHEDULES["zbv"].ranks(2)
         ([0, 1, 0, 1], [0, 1, 1, 0])
         """
-        there = list(range(size))
-        return [rank for chunk in range(self.chunks) for rank in (there[::-1] if self.turns and chunk % 2 else there)]
+        ranks = list(range(size))
+        return [rank for chunk in range(self.chunks) for rank in (ranks[::-1] if self.turns and chunk % 2 else ranks)]
 
 
 def _round(size: int, micro_batches: int) -> int:

@@ -22,7 +22,7 @@ class Shard(NamedTuple):
     Attributes
     ----------
     shape : tuple of int
-        Of the whole tensor.
+        The shape of the whole tensor.
     runs : tuple of runs
         For each dimension the indices that it has: of each run the first one, and the one after the last.
     copies : int
@@ -84,16 +84,16 @@ class Shard(NamedTuple):
         *_, last = self.cut
         inner = prod(self.shape[last + 1 :])
         stride = self.shape[last] * inner
-        found = []
+        stretches = []
         for first, end in self._rows(last):
             if len(self.runs[last]) == 1:
                 ((a, b),) = self.runs[last]
                 places = start + first * stride + a * inner, (b - a) * inner
-                found.append(Stretches(*places, stride, end - first) if end - first > 1 else Stretches(*places))
+                stretches.append(Stretches(*places, stride, end - first) if end - first > 1 else Stretches(*places))
                 continue
             for i in range(first, end):
-                found += [Stretches(start + i * stride + a * inner, (b - a) * inner) for a, b in self.runs[last]]
-        return tuple(found)
+                stretches += [Stretches(start + i * stride + a * inner, (b - a) * inner) for a, b in self.runs[last]]
+        return tuple(stretches)
 
     def _rows(self, dim: int) -> Iterable[tuple[int, int]]:
         """The runs of what it has of the dimensions before this one, as if they were one."""
@@ -106,11 +106,11 @@ class Shard(NamedTuple):
 
     def boxes(self, offsets: Sequence[int], sizes: Sequence[int]) -> Iterator[tuple[Shape, Shape]]:
         """A box of the part as boxes of the whole, whose numbers follow one another in the same order."""
-        found = [[*_reached(*each)] for each in zip(self.runs, offsets, sizes, strict=True)]
-        several = max((dim for dim, runs in enumerate(found) if len(runs) > 1), default=0)
-        for dim, runs in enumerate(found[:several]):
-            found[dim] = [(a + i, 1) for a, length in runs for i in range(length)]
-        for box in product(*found):
+        reached = [[*_reached(*args)] for args in zip(self.runs, offsets, sizes, strict=True)]
+        several = max((dim for dim, runs in enumerate(reached) if len(runs) > 1), default=0)
+        for dim, runs in enumerate(reached[:several]):
+            reached[dim] = [(a + i, 1) for a, length in runs for i in range(length)]
+        for box in product(*reached):
             yield tuple(first for first, _ in box), tuple(length for _, length in box)
 
 
@@ -120,8 +120,8 @@ def cut_evenly(shape: Sequence[int], dim: int, size: int, rank: int, parts: int 
     >>> print(cut_evenly((12, 2), 0, size=2, rank=1, parts=3))
     S(0)[2:4, 6:8, 10:12] of (12, 2)
     """
-    part, own = shape[dim] // parts, shape[dim] // parts // size
-    runs = tuple((p * part + rank * own, p * part + (rank + 1) * own) for p in range(parts))
+    part, share = shape[dim] // parts, shape[dim] // parts // size
+    runs = tuple((p * part + rank * share, p * part + (rank + 1) * share) for p in range(parts))
     return Shard.along(dim, shape, runs if parts > 1 else runs[:1], copies)
 
 
@@ -132,8 +132,8 @@ def runs_of(indices: Iterable[int]) -> Iterator[tuple[int, int]]:
     [(3, 6), (8, 9)]
     """
     for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        yield found[0], found[-1] + 1
+        numbers = [index for _, index in run]
+        yield numbers[0], numbers[-1] + 1
 
 
 def _reached(runs: Runs, first: int, size: int) -> Iterator[tuple[int, int]]:

@@ -51,8 +51,8 @@ class SplitEmbedding(nn.Embedding):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, t) tokens -> (b, t, d)."""
-        counted, mine = local(tokens, self.weight.shape[0], self.axis)
-        return self.leave(F.embedding(counted.where(mine, 0), self.weight) * mine[..., None])
+        counted, inside = local(tokens, self.weight.shape[0], self.axis)
+        return self.leave(F.embedding(counted.where(inside, 0), self.weight) * inside[..., None])
 
 
 def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -> dict[str, Shard]:

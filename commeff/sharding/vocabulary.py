@@ -9,20 +9,20 @@ from commeff.compressors.reductions import wide
 from commeff.sharding.collectives import Axis, sum_out
 
 
-def local(tokens: Tensor, own: int, axis: Axis) -> tuple[Tensor, Tensor]:
-    """Tokens counted from the first of this rank's `own`, and which of them it has.
+def local(tokens: Tensor, width: int, axis: Axis) -> tuple[Tensor, Tensor]:
+    """Tokens counted from the first of this rank's `width`, and which of them it has.
 
     On the CPU a token that no rank has is refused; elsewhere looking would wait for the device.
     """
     if tokens.device.type == "cpu" and tokens.numel() and not torch.compiler.is_compiling():
         least, most = (int(extreme) for extreme in tokens.aminmax())
-        if least < 0 or most >= own * axis.size:
+        if least < 0 or most >= width * axis.size:
             raise IndexError(
-                f"tokens must be in 0 ... {own * axis.size - 1}, got {least if least < 0 else most}: the vocabulary "
+                f"tokens must be in 0 ... {width * axis.size - 1}, got {least if least < 0 else most}: the vocabulary "
                 "has no others; give targets to leave out the value of ignore_index, or take a larger vocabulary"
             )
-    counted = tokens - axis.rank * own
-    return counted, (counted >= 0) & (counted < own)
+    counted = tokens - axis.rank * width
+    return counted, (counted >= 0) & (counted < width)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: int = -100) -> Tensor:
@@ -34,7 +34,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     Parameters
     ----------
     logits : (..., vocabulary / ranks)
-        Of this rank's part of the vocabulary.
+        The logits of this rank's part of the vocabulary.
     targets : (...)
         Tokens of the whole vocabulary, at every rank.
     axis : Axis
@@ -49,13 +49,13 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     >>> bool(torch.isclose(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())))
     True
     """
-    logits, own = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
+    logits, width = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
     targets = targets.flatten()
     counts = targets != ignore_index
-    counted, mine = local(targets.where(counts, 0), own, axis)
+    counted, inside = local(targets.where(counts, 0), width, axis)
     largest = axis.reduce(logits.detach().amax(-1), "max")
     shifted = logits - largest[:, None]
     # Indexed, which unlike gather keeps nothing as large as the logits for backward.
-    target = shifted[torch.arange(len(shifted), device=shifted.device), counted.clamp(0, own - 1)] * mine
+    target = shifted[torch.arange(len(shifted), device=shifted.device), counted.clamp(0, width - 1)] * inside
     exponentials, target = sum_out(torch.stack((shifted.exp().sum(-1), target)), axis)
     return (exponentials.log() - target).where(counts, 0).sum() / counts.sum()

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
-from commeff.sharding.row import Row, Span, apart, rows_of
+from commeff.sharding.row import Row, Span, complement, rows_of
 
 
 class CopiedRow(Row):
@@ -97,13 +97,13 @@ class CopiedRow(Row):
         for parameter, field in self._fields(0, self._layout.d):
             parameter.grad = self._places[field.start]
 
-    def changed(self, writes: int = 0) -> bool:
-        gone = [self._placed(p, self._places[field.start]) for p, field in self._fields(0, self._layout.d)]
+    def gradients_changed(self, writes: int = 0) -> bool:
+        moved = [self._placed(p, self._places[field.start]) for p, field in self._fields(0, self._layout.d)]
         if self._version is None:
             return False
-        return any(gone) or self._version + writes != self._gradients._version
+        return any(moved) or self._version + writes != self._gradients._version
 
-    def astray(self) -> list[str]:
+    def moved_parameters(self) -> list[str]:
         first, size = self._row.data_ptr(), self._row.element_size()
         fields = self._fields(0, self._layout.d)
         return [field.name for p, field in fields if p.data_ptr() != first + field.start * size]
@@ -113,7 +113,7 @@ class CopiedRow(Row):
         self._version = None
         if not self._widened:
             return self._reduced().to(self.dtype)
-        self._widen(apart(self._widened, self._layout.d))
+        self._widen(complement(self._widened, self._layout.d))
         gradient = self.gradient
         self._widen_anew()
         return gradient
@@ -122,9 +122,9 @@ class CopiedRow(Row):
         return self._axis.reduce(self._gradients).div_(self._axis.size) if self._axis.size > 1 else self._gradients
 
     def load(self, x: Tensor) -> None:
-        for mine in (self.parameters, self._computed):
-            if x.data_ptr() != mine.data_ptr():
-                mine.copy_(x)
+        for target in (self.parameters, self._computed):
+            if x.data_ptr() != target.data_ptr():
+                target.copy_(x)
 
     @staticmethod
     def _placed(parameter: nn.Parameter, place: Tensor) -> bool:
@@ -154,9 +154,9 @@ class SharedRow(CopiedRow):
         summed = self._axis.post_scatter(self._padded.view(self._axis.size, -1))()
         return summed.div_(self._axis.size)[:, : stop - start]
 
-    def whole(self, own: Tensor) -> Tensor:
-        missing = self._padded.shape[1] // self._axis.size - own.shape[1]
-        return self._axis.gather(F.pad(own, (0, missing)), 0).view(1, -1)[:, : self._layout.d]
+    def whole(self, columns: Tensor) -> Tensor:
+        missing = self._padded.shape[1] // self._axis.size - columns.shape[1]
+        return self._axis.gather(F.pad(columns, (0, missing)), 0).view(1, -1)[:, : self._layout.d]
 
     def load(self, x: Tensor) -> None:
         super().load(x)
@@ -193,13 +193,13 @@ class ScatteredRow(Row):
         ends = [0]
         for start, stop in self.spans:
             ends.append(ends[-1] + stop - start)
-        self._own = list(pairwise(ends))  # the buckets' places among the own columns
+        self._bucket_spans = list(pairwise(ends))  # the buckets' places among the own columns
         self.gradient = self._row.new_zeros(1, ends[-1])
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._taken.clear()
-        self._there: set[int] = set()
+        self._consumed.clear()
+        self._complete: set[int] = set()
         self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
         self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
         self._counted: list[tuple[int, int]] | None = None
@@ -217,22 +217,22 @@ class ScatteredRow(Row):
         return self._buckets if len(self._buckets) > 1 else ()
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
-        self._there |= {i for i, (a, b) in enumerate(self._buckets) if start <= a and b <= stop}
+        self._complete |= {i for i, (a, b) in enumerate(self._buckets) if start <= a and b <= stop}
         final: list[Span] = []
-        while self._next in self._there:
+        while self._next in self._complete:
             self._send()
             if len(self._travelling) > 1:
                 final.append(self._receive())
         return final if self._master is None else ()
 
-    def changed(self, writes: int = 0) -> bool:
-        return super().changed() or (self._counted is not None and self._counted != self._writes())
+    def gradients_changed(self, writes: int = 0) -> bool:
+        return super().gradients_changed() or (self._counted is not None and self._counted != self._writes())
 
     def note(self) -> None:
         self._counted = self._writes()
 
     def _writes(self) -> list[tuple[int, int]]:
-        """Where each gradient lies, and how often it was written into."""
+        """The address of each gradient, and how often it was written into."""
         return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
 
     def finish(self) -> Tensor:
@@ -255,7 +255,7 @@ class ScatteredRow(Row):
         width = -(-(stop - start) // self._axis.size)
         bucket = self._row.new_zeros(width * self._axis.size)
         for parameter, field in self._fields(start, stop):
-            self._taken.add(field.name)
+            self._consumed.add(field.name)
             if parameter.grad is not None:
                 bucket[field.start - start : field.stop - start] = parameter.grad.flatten()
                 parameter.grad = None
@@ -267,7 +267,7 @@ class ScatteredRow(Row):
     def _receive(self) -> Span:
         """Wait for the bucket that has travelled longest; gives its own columns."""
         i, arrived = self._travelling.popleft()
-        start, stop = self._own[i]
+        start, stop = self._bucket_spans[i]
         self.gradient[0, start:stop] = arrived()[: stop - start] / self._axis.size
         return start, stop
 
@@ -276,7 +276,7 @@ class ScatteredRow(Row):
             self._master.copy_(x)
         x = x.to(self._low)
         travelling: deque[tuple[Span, Callable[[], Tensor]]] = deque()
-        for bucket, (first, last) in zip(self._buckets, self._own, strict=True):
+        for bucket, (first, last) in zip(self._buckets, self._bucket_spans, strict=True):
             width = -(-(bucket[1] - bucket[0]) // self._axis.size)
             travelling.append((bucket, self._axis.post_gather(F.pad(x[0, first:last], (0, width - (last - first))))))
             if len(travelling) > 1:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from commeff.communicator.ledger import TOTALS, whole
-from commeff.compressors.boxes import Boxes, Shape, Whereabouts
+from commeff.compressors.boxes import Boxes, ColumnMap, Shape
 from commeff.core.addresses import Address, BoxNames, NamedBox
 from commeff.core.saving import Fresh, MemoryLoader, MemorySaver
 from commeff.training.run import Run
@@ -32,7 +32,7 @@ class OtherRun(ValueError):
 def collect(run: Run) -> dict[str, Any]:
     """What a checkpoint holds of this process: `Boxes` by name as `tensors`, and plain values. Nothing is copied."""
     replicas, where, workers = run.replicas.state_dict(), run.replicas.where, run.communicator.workers
-    saver = MemorySaver(BoxNames(where.lent, workers, run.communicator.n))
+    saver = MemorySaver(BoxNames(where.owned, workers, run.communicator.n))
     run.strategy.drain()
     run.strategy.exchange(Address(where.spans), saver)
     saver.rows(_model(where), replicas["parameters"])
@@ -115,14 +115,14 @@ def read_state(
     return go_on, unused
 
 
-def mean_model(state: Mapping[str, Any], where: Whereabouts) -> Tensor:
+def mean_model(state: Mapping[str, Any], where: ColumnMap) -> Tensor:
     """The mean (d,) of all workers' parameters in a checkpoint, in float64.
 
     Parameters
     ----------
     state : mapping
         What the checkpoint holds.
-    where : Whereabouts
+    where : ColumnMap
         Of the columns.
     """
     saved = {name: Boxes(*boxes) for name, boxes in state["tensors"].items()}
@@ -130,11 +130,11 @@ def mean_model(state: Mapping[str, Any], where: Whereabouts) -> Tensor:
     return _mean_row(saved, where, state["workers"])[0]
 
 
-def _model(where: Whereabouts) -> Address:
+def _model(where: ColumnMap) -> Address:
     return Address(where.spans, MODEL, MODEL)
 
 
-def _mean_row(saved: Mapping[str, Boxes], where: Whereabouts, workers: int) -> Tensor:
+def _mean_row(saved: Mapping[str, Boxes], where: ColumnMap, workers: int) -> Tensor:
     """(1, d): one tensor of all workers at a time is in memory."""
     at = _model(where)
     mean = torch.empty(1, at.width, dtype=torch.float64)

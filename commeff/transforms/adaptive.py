@@ -91,8 +91,8 @@ class AdaptivePeriod(ByStep):
             mean = yield communicator.child("loss").post_average(message, rows=1)
             loss = 0.0 if mean.is_meta else float(mean)
             if math.isfinite(loss) and loss > 0:
-                found = self.next_period(loss, communicator.step)
-                self.period = max(1, found) if due else self.period
+                period = self.next_period(loss, communicator.step)
+                self.period = max(1, period) if due else self.period
         if due:
             self.counted, self.last = 0, communicator.step
         return vectors
@@ -180,8 +180,8 @@ class Shrinking(AdaptivePeriod):
             self.reference, self.first_rate, self.rate = loss, rate, rate
         if step - self.changed < self.interval or not rate:
             return self.period
-        found = math.ceil(math.sqrt(loss / self.reference * self.first_rate / rate) * self._first - ROUNDING)
-        if found >= self.period and rate == self.rate:
-            found = math.ceil(self.decay * self.period - ROUNDING)
+        period = math.ceil(math.sqrt(loss / self.reference * self.first_rate / rate) * self._first - ROUNDING)
+        if period >= self.period and rate == self.rate:
+            period = math.ceil(self.decay * self.period - ROUNDING)
         self.changed, self.rate = step, rate
-        return found
+        return period

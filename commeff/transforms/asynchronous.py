@@ -63,9 +63,9 @@ class Asynchronous(OwnPace, Transform):
 
 
 def rows_here(chosen: Tensor, communicator: Communicator) -> Tensor | slice:
-    """Which of the hosted rows are those of chosen workers, (n,) bool of all."""
-    mine = chosen[list(communicator.workers)]
-    return slice(None) if bool(mine.all()) else mine.nonzero().flatten()
+    """The hosted rows of chosen workers, (n,) bool of all."""
+    hosted = chosen[list(communicator.workers)]
+    return slice(None) if bool(hosted.all()) else hosted.nonzero().flatten()
 
 
 class ParameterServer(Asynchronous):
@@ -102,22 +102,21 @@ class ParameterServer(Asynchronous):
         return at.child(part, server=part == "server")
 
     def exchange_of(self, arrived: Tensor, vectors: Tensor, communicator: Communicator) -> Stages:
-        here, rows = view(communicator, among=arrived), rows_here(arrived, communicator)
+        arrivals, rows = view(communicator, among=arrived), rows_here(arrived, communicator)
         moved = self.read[rows] - vectors[rows]
         if self.patience is not None:
             late = self.staleness[[worker for worker in communicator.workers if arrived[worker]]].clamp(min=1).double()
             moved *= (self.patience / late).clamp(max=1.0).to(moved)[:, None]
-        mean = yield here.post_to_server(DenseMessage.of(moved))
+        mean = yield arrivals.post_to_server(DenseMessage.of(moved))
         self.server.move(mean, int(arrived.sum()))
-        model = yield here.post_from_server(DenseMessage.of(self.server.model))
+        model = yield arrivals.post_from_server(DenseMessage.of(self.server.model))
         out = vectors.clone()
         out[rows] = self.read[rows] = model
         return out
 
     def evaluated(self, x: Tensor, communicator: Communicator) -> Tensor:
         model = broadcast(communicator, {"model": self.server.model[0]} if communicator.servers else None)
-        found: Tensor = model["model"]
-        return found.to(x).expand_as(x).clone()
+        return model["model"].to(x).expand_as(x).clone()
 
 
 class PairAverage(Asynchronous):
@@ -132,7 +131,7 @@ class PairAverage(Asynchronous):
     topology : Topology
         Who may meet whom.
     seed : int
-        Of the meetings.
+        The seed of the meetings.
     one_sided : bool
         Only workers of one side of the graph ask, those of the other answer, so that processes cannot wait in a circle.
     """

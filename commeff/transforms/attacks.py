@@ -17,7 +17,7 @@ AttackName = Literal["sign_flip", "noise", "a_little", "inner_product"]
 
 
 class Honest(NamedTuple):
-    """What liars know of the others' gradients: mean and standard deviation of each coordinate, (d,)."""
+    """The liars' knowledge of the others' gradients: mean and standard deviation of each coordinate, (d,)."""
 
     mean: Tensor
     deviation: Tensor
@@ -49,7 +49,7 @@ class Attack(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         if self.f >= communicator.n:
-            raise ValueError(f"attackers must be fewer than the {communicator.n} workers, got {self.f}: not all lie")
+            raise ValueError(f"attackers must be fewer than the {communicator.n} workers, got {self.f}")
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         others = int(communicator.context.present[self.f :].sum()) / communicator.n
@@ -63,16 +63,16 @@ class Attack(Transform):
         return torch.where(honest[:, None], vectors, lies)
 
 
-def _noise(own: Tensor, known: Honest, strength: float, communicator: Communicator) -> Tensor:
-    return own + strength * communicator.random("noise").normal(own.shape[1], dtype=own.dtype)
+def _noise(vectors: Tensor, known: Honest, strength: float, communicator: Communicator) -> Tensor:
+    return vectors + strength * communicator.random("noise").normal(vectors.shape[1], dtype=vectors.dtype)
 
 
 Lie = Callable[[Tensor, Honest, float, Communicator], Tensor]
 LIES: Mapping[AttackName, Lie] = {
-    "sign_flip": lambda own, known, s, communicator: -s * own,
+    "sign_flip": lambda vectors, known, s, communicator: -s * vectors,
     "noise": _noise,
-    "a_little": lambda own, known, s, communicator: (known.mean - s * known.deviation).expand_as(own),
-    "inner_product": lambda own, known, s, communicator: (-s * known.mean).expand_as(own),
+    "a_little": lambda vectors, known, s, communicator: (known.mean - s * known.deviation).expand_as(vectors),
+    "inner_product": lambda vectors, known, s, communicator: (-s * known.mean).expand_as(vectors),
 }
 STRENGTHS: Mapping[AttackName, float] = {"sign_flip": 1.0, "noise": 10.0, "a_little": 1.0, "inner_product": 0.5}
 assert set(LIES) == set(get_args(AttackName)) == set(STRENGTHS)

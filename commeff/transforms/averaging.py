@@ -78,8 +78,8 @@ class Weighted(Transform):
         context = communicator.context
         if self.weights is None and context.samples is None:
             return None
-        name, given = ("samples", context.samples) if self.weights is None else ("weights", self.weights)
-        weights = torch.as_tensor(given, dtype=torch.float64).cpu()
+        name, values = ("samples", context.samples) if self.weights is None else ("weights", self.weights)
+        weights = torch.as_tensor(values, dtype=torch.float64).cpu()
         if weights.shape != (context.n,) or not bool((weights > 0).all()):
             raise ValueError(
                 f"{name} must be a positive number for each of the {context.n} workers, got {weights.tolist()}"

@@ -49,15 +49,15 @@ class Blocks(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         blocks = self._cut(v, layout, communicator)
-        self._held, layouts = [spans for spans, _ in blocks], [own for _, own in blocks]
+        self._held, layouts = [spans for spans, _ in blocks], [piece for _, piece in blocks]
         spans = [span for held in self._held for span in held]
         self._order = sorted(range(len(spans)), key=lambda i: spans[i])
         # What lies in one span each, in the order of the columns, can be sent as soon as it is ready.
         self._spans = spans if len(spans) == len(blocks) and self._order == list(range(len(spans))) else []
-        self._places = [own.places for own in layouts]
+        self._places = [piece.places for piece in layouts]
         self.blocks = tuple(self._twin(i) for i in range(len(blocks)))
-        for i, own in enumerate(layouts):
-            self.blocks[i].start(self._read(v, i), own, self._below(i, communicator))
+        for i, piece in enumerate(layouts):
+            self.blocks[i].start(self._read(v, i), piece, self._below(i, communicator))
         self._begin_anew()
 
     def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:
@@ -100,7 +100,7 @@ class Blocks(Transform):
         return spans
 
     def _twin(self, block: int) -> Transform:
-        """What works on a block."""
+        """The transform of a block."""
         return copy.deepcopy(self._inner)
 
     def _below(self, block: int, communicator: Communicator) -> Communicator:
@@ -209,7 +209,7 @@ class Buckets(Blocks):
 
     @property
     def content(self) -> Transform:
-        """What works on each bucket, which decides the results."""
+        """The transform of each bucket, which decides the results."""
         return self._inner
 
     def _cut(self, v: Tensor, layout: Layout, communicator: Communicator) -> list[tuple[list[tuple[int, int]], Layout]]:

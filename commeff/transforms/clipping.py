@@ -31,7 +31,7 @@ class Clipped(Transform):
     Attributes
     ----------
     unclipped_norm : (w, 1) or (1, 1), or None
-        Of the last vectors, before they were clipped; one where they are the same at all workers.
+        The norm of the last vectors, before they were clipped; one where it is the same at all workers.
 
     Examples
     --------

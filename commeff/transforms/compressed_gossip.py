@@ -97,8 +97,8 @@ class DeepSqueeze(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = self.encoder.encode(vectors, communicator, "up")
         handle = communicator.post_mix(message, self.topology.at(communicator.step))
-        own = message.decode().clone()
-        return torch.lerp(own, (yield handle), self.eta)
+        decoded = message.decode().clone()
+        return torch.lerp(decoded, (yield handle), self.eta)
 
 
 class Replicated(Transform):

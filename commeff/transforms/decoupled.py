@@ -55,7 +55,7 @@ def divisor(number: int, most: int) -> int:
     >>> divisor(96, 64), divisor(128, 64), divisor(67, 64), divisor(0, 64)
     (48, 64, 1, 1)
     """
-    return next((found for found in range(min(number, most), 1, -1) if number % found == 0), 1)
+    return next((candidate for candidate in range(min(number, most), 1, -1) if number % candidate == 0), 1)
 
 
 class CosineMomentum(Transform):
@@ -91,8 +91,8 @@ class CosineMomentum(Transform):
         self._largest = PerTensor(TopK(k=1), Layout.of([(f.name, (f.stop - f.start,)) for f in layout.fields]), bound)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        found = [chunks.transformed(vectors[:, a:b].contiguous()) for a, b, chunks in self._fields]
-        moved = torch.add(torch.cat(found, 1), self.momentum, alpha=self.beta)
+        coefficients = [chunks.transformed(vectors[:, a:b].contiguous()) for a, b, chunks in self._fields]
+        moved = torch.add(torch.cat(coefficients, 1), self.momentum, alpha=self.beta)
         message = self._largest.compress(moved, communicator.random("up"))
         self.momentum = moved - message.decode()
         mean = mean_of_sent((yield communicator.post_gather(message)))

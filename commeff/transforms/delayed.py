@@ -21,7 +21,7 @@ LATE = "what travels while steps go on comes from those who were there before; g
 
 
 @dataclass
-class Underway:
+class PendingResult:
     """M(v) of an earlier step, where M may still be travelling."""
 
     v: Tensor
@@ -69,7 +69,7 @@ class Delayed(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self._like, self._shape = v.new_empty(0), (len(v), v.shape[1])
-        self._queue: list[Underway | Tensor | None] = [None] * self.delay  # None is a correction of zero
+        self._queue: list[PendingResult | Tensor | None] = [None] * self.delay  # None is a correction of zero
 
     def __call__(self, vectors: Tensor, communicator: Communicator) -> Tensor:
         if not self.delay:
@@ -79,7 +79,7 @@ class Delayed(Transform):
         below, v = communicator.child("inner"), vectors.clone()
         flow = Flow(stages_of(self.inner, v, below))
         unmoved = flow.handle is None and flow.finish() is v
-        self._queue.append(None if unmoved else Underway(v, flow, below, communicator.step))
+        self._queue.append(None if unmoved else PendingResult(v, flow, below, communicator.step))
         correction = _result(self._queue.pop(0))
         return vectors if correction is None else vectors + correction
 
@@ -102,8 +102,8 @@ class Delayed(Transform):
         self._queue = [rows.clone() for rows in stacked.unbind(1)]
 
 
-class Awaiting(Transform):
-    """A transform with at most one result on its way: `pending`, which is `arrived` once it has been waited for."""
+class SingleInFlight(Transform):
+    """A transform with at most one result in flight: `pending`, which is `arrived` once it has been waited for."""
 
     rows: ClassVar[tuple[str, ...]] = ("arrived",)
     shared: ClassVar[tuple[str, ...]] = ("pending",)
@@ -111,27 +111,27 @@ class Awaiting(Transform):
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
         self._like, self._shape = v.new_empty(0), v.shape
-        self._pending: Underway | Tensor | None = None
+        self._pending: PendingResult | Tensor | None = None
 
     def send(self, transform: Transform, vectors: Tensor, communicator: Communicator) -> None:
         """Begin to transform the vectors, whose memory is given away."""
         flow = Flow(stages_of(transform, vectors, communicator))
-        self._pending = Underway(vectors, flow, communicator, communicator.step)
+        self._pending = PendingResult(vectors, flow, communicator, communicator.step)
 
     def receive(self) -> Tensor:
-        """What was on its way, waited for."""
+        """Wait for the result in flight."""
         overlap.drain(self)
         out, self._pending = self._pending, None
         assert isinstance(out, Tensor)
         return out
 
     def drain(self) -> None:
-        if isinstance(self._pending, Underway):
+        if isinstance(self._pending, PendingResult):
             self._pending = self._pending.result()
 
     @property
     def pending(self) -> bool:
-        """Whether something has been sent that is not used yet."""
+        """Whether a result is in flight, or not used yet."""
         return self._pending is not None
 
     @pending.setter
@@ -170,7 +170,7 @@ class Exchange:
     ahead: int = 0
 
 
-class MixedIn(Awaiting):
+class MixedIn(SingleInFlight):
     """x^k <- mixing x^k + (1 - mixing) M(x^{k-delay}) where M was due `delay` steps ago; other steps leave x as it is.
 
     What M finds travels during `delay` steps and is then mixed with what the workers did meanwhile (arXiv 2501.18512,
@@ -192,8 +192,8 @@ class MixedIn(Awaiting):
     def __init__(self, every: Every, delay: int, mixing: float) -> None:
         if type(delay) is not int or not 0 <= delay < every.period:
             raise ValueError(
-                f"delay must be a whole number from 0 to {every.period - 1}, got {delay!r}: it counts steps, and what "
-                "is sent arrives before the next is; take a longer period or a shorter delay"
+                f"delay must be a whole number from 0 to {every.period - 1}, got {delay!r}: what is sent arrives "
+                "before the next is; take a longer period or a shorter delay"
             )
         require.within("[0, 1]", mixing=mixing)
         self.every, self.delay, self.mixing = every, delay, mixing
@@ -208,7 +208,7 @@ class MixedIn(Awaiting):
         return torch.lerp(out, vectors, self.mixing) if self.mixing else out
 
 
-class Pulled(Awaiting):
+class Pulled(SingleInFlight):
     """x <- x - pull (x - z), and M(x) is on its way until the next call, which begins with v <- beta v + (M(x) - z) and
     z <- z + v   (arXiv 2002.09539).
 
@@ -248,5 +248,5 @@ class Pulled(Awaiting):
         return out
 
 
-def _result(correction: Underway | Tensor | None) -> Tensor | None:
-    return correction.wait() if isinstance(correction, Underway) else correction
+def _result(correction: PendingResult | Tensor | None) -> Tensor | None:
+    return correction.wait() if isinstance(correction, PendingResult) else correction

@@ -32,7 +32,7 @@ class Plain(Encoder):
         return self._bound.compress(vectors, communicator.random(purpose))
 
     def omega(self, layout: Layout, method: str, other: str) -> float:
-        """Of C on whole vectors; a biased one is refused by a method that has to have another."""
+        """The omega of C on whole vectors; a biased C is refused where the method needs an unbiased one."""
         omega = self.compressor.bind(layout).omega(layout.size)
         if omega is None:
             raise ValueError(

@@ -8,7 +8,7 @@ from torch import Tensor
 from commeff import require
 from commeff.communicator import Communicator
 from commeff.compressors import Compressor, DenseMessage, Layout, WorkerRandom
-from commeff.core.corrections import kept
+from commeff.core.corrections import where_active
 from commeff.core.strategy import (
     Encoder,
     GradientComparison,
@@ -161,7 +161,7 @@ class Differences(GradientComparison):
         out = gradient
         if not sends_whole(self.begun, self.probability, communicator):
             out = gradient - elsewhere(self.last_x)
-        self.last_x = kept(x.clone(), self.last_x, moving)
+        self.last_x = where_active(x.clone(), self.last_x, moving)
         self.begun = self.begun or bool(communicator.context.present.any())
         return out
 

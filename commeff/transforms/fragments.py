@@ -56,7 +56,7 @@ class Fragments(Blocks):
         return cuts
 
     def _turn(self, block: int) -> int:
-        """Which group a block of columns belongs to."""
+        """The group that a block of columns belongs to."""
         return block
 
     def _twin(self, block: int) -> Transform:
@@ -98,11 +98,11 @@ class NamedFragments(Fragments):
         return tuple(layout.fields[i].start for i in changes)
 
     def _group(self, tensor: str) -> int:
-        found = [i for i, group in enumerate(self.names) if any(_inside(tensor, pattern) for pattern in group)]
-        if len(found) != 1:
-            where = f"{len(found)} of them" if found else "none"
+        matches = [i for i, group in enumerate(self.names) if any(_inside(tensor, pattern) for pattern in group)]
+        if len(matches) != 1:
+            where = f"{len(matches)} of them" if matches else "none"
             raise ValueError(f"every tensor must be in one fragment, got {tensor!r} in {where}: name its module in one")
-        return found[0]
+        return matches[0]
 
     def _turn(self, block: int) -> int:
         return self._groups[block]

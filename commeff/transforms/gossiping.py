@@ -70,10 +70,10 @@ class Alongside(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         d, memory = vectors.shape[1], self._local.carried
         all_here = len(vectors) == len(memory)
-        here = slice(None) if all_here else [worker - self._first for worker in communicator.workers]
-        joint = torch.cat([vectors, memory[here]], 1)
+        rows = slice(None) if all_here else [worker - self._first for worker in communicator.workers]
+        joint = torch.cat([vectors, memory[rows]], 1)
         mixed = yield from stages_of(self.inner, joint, communicator.child("inner"))
-        memory[here] = mixed[:, d:]
+        memory[rows] = mixed[:, d:]
         return mixed[:, :d]
 
 
@@ -125,7 +125,7 @@ class Ahead(Transform):
 def ordered(mixing: Transform, order: str, orders: dict[str, bool]) -> Transform:
     """The mixing, `Ahead` of the step if the order is one that mixes first."""
     if order not in orders:
-        raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}: these orders are published")
+        raise ValueError(f"order must be {' or '.join(map(repr, orders))}, got {order!r}")
     return Ahead(mixing) if orders[order] else mixing
 
 

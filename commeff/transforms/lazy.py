@@ -83,7 +83,7 @@ class IfChanged(GradientComparison):
         return out
 
     def remember(self, x: Tensor, gradient: Tensor, sends: Tensor) -> None:
-        """Who sends, (w, 1), and what."""
+        """Remember who sends, (w, 1), and what."""
         self.sends = sends[:, 0]
         self.public = torch.where(sends, gradient, self.public)
         self.age = torch.where(sends, 1, self.age + 1)
@@ -163,7 +163,7 @@ class LazyMean(Transform):
         else:
             senders, chosen = view(communicator, among=flags.bool().cpu()), vectors[sends]
         if senders.n:
-            there = yield senders.post_to_server(DenseMessage.of(chosen))
-            answer = DenseMessage.of(there * (senders.n / communicator.n))
+            mean = yield senders.post_to_server(DenseMessage.of(chosen))
+            answer = DenseMessage.of(mean * (senders.n / communicator.n))
             self.mean = self.mean + (yield communicator.post_from_server(answer))[:1]
         return self.mean.clone().expand_as(vectors)

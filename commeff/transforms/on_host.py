@@ -34,7 +34,7 @@ class OnHost(Transform):
 
     def start(self, v: Tensor, layout: Layout, communicator: Communicator) -> None:
         super().start(v, layout, communicator)
-        self._device, self._apart = v.device, v.device.type not in ("cpu", "meta")
+        self._device, self._on_accelerator = v.device, v.device.type not in ("cpu", "meta")
         self._move(HOST)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -51,7 +51,7 @@ class OnHost(Transform):
         return agrees(self.inner, step)
 
     def _move(self, device: torch.device) -> None:
-        if self._apart:
+        if self._on_accelerator:
             for _, part in walk(self.inner):
                 for name in part.rows:
                     setattr(part, name, _moved(getattr(part, name), device))

@@ -60,8 +60,8 @@ class OneBitAdam(Transform):
             self.momentum = torch.lerp(mean, self.momentum, beta1)
             self.variance = torch.lerp(mean.square(), self.variance, beta2)
         else:
-            own = torch.lerp(vectors, self.momentum, beta1)
-            self.momentum = (yield from stages_of(self.compressed, own, communicator.child("compressed"))).clone()
+            momentum = torch.lerp(vectors, self.momentum, beta1)
+            self.momentum = (yield from stages_of(self.compressed, momentum, communicator.child("compressed"))).clone()
         return directions(self.momentum, self.variance, self.eps)
 
 

@@ -101,8 +101,8 @@ class PerWorkerOuter(Anchored):
     """
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        there = yield from stages_of(self.average, vectors, communicator.child("average"))
-        self.anchor = self.outer(self.anchor, self.anchor - there)
+        mean = yield from stages_of(self.average, vectors, communicator.child("average"))
+        self.anchor = self.outer(self.anchor, self.anchor - mean)
         return self.anchor.clone()
 
 
@@ -139,8 +139,8 @@ class GossipOuter(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         message = DenseMessage.of(torch.cat([vectors - self.anchor, self.anchor], dim=1))
         mixed = yield communicator.post_mix(message, self.topology.at(communicator.step))
-        moved, there = mixed.chunk(2, dim=1)
-        self.momentum = self.alpha * self.momentum + self.beta * moved - self.gamma * (self.anchor - there)
+        moved, anchor = mixed.chunk(2, dim=1)
+        self.momentum = self.alpha * self.momentum + self.beta * moved - self.gamma * (self.anchor - anchor)
         self.anchor = self.anchor + self.momentum
         return self.anchor.clone()
 

@@ -114,11 +114,11 @@ class Piece:
     Attributes
     ----------
     name : str
-        Of the matrix.
+        The name of the matrix.
     start, stop : int
         The columns of the vector.
     rows, columns : (a,), (b,) int64
-        Of the matrix, that have a number here.
+        The rows and columns of the matrix that have a number here.
     within : (stop - start,) int64 or None
         Where the numbers lie among all a b that these rows and columns have; None where all of them are here.
     copies : int

@@ -29,7 +29,7 @@ class RobustRule(Stateful, ABC):
 
     @abstractmethod
     def __call__(self, rows: Tensor) -> Tensor:
-        """What stands for their mean."""
+        """A vector that stands for their mean."""
 
 
 class Median(RobustRule):
@@ -137,11 +137,11 @@ class GeometricMedian(RobustRule):
         self.iterations, self.smoothing = iterations, smoothing
 
     def __call__(self, rows: Tensor) -> Tensor:
-        found = middle(rows)
+        estimate = middle(rows)
         for _ in range(self.iterations):
-            near = 1 / (rows - found).norm(dim=1, keepdim=True).clamp(min=self.smoothing)
-            found = (near * rows).sum(0, keepdim=True) / near.sum()
-        return found
+            near = 1 / (rows - estimate).norm(dim=1, keepdim=True).clamp(min=self.smoothing)
+            estimate = (near * rows).sum(0, keepdim=True) / near.sum()
+        return estimate
 
 
 class CentredClipping(RobustRule):
@@ -172,9 +172,9 @@ class CentredClipping(RobustRule):
     def __call__(self, rows: Tensor) -> Tensor:
         centre = self.centre
         for _ in range(self.iterations):
-            apart = rows - centre
-            pull = (self.tau / apart.norm(dim=1, keepdim=True).clamp(min=1e-30)).clamp(max=1)
-            centre = centre + (pull * apart).mean(0, keepdim=True)
+            offsets = rows - centre
+            pull = (self.tau / offsets.norm(dim=1, keepdim=True).clamp(min=1e-30)).clamp(max=1)
+            centre = centre + (pull * offsets).mean(0, keepdim=True)
         self.centre = centre
         return centre.clone()
 
@@ -211,8 +211,8 @@ class Robust(Transform):
             raise ValueError(
                 f"bucketing must divide the {communicator.n} workers, got {self.bucketing}: buckets are equally large"
             )
-        self._alone = communicator.n == 1
-        if not self._alone:
+        self._single = communicator.n == 1
+        if not self._single:
             self.rule.start(v[:0].to(wide(v.dtype)), buckets)
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
@@ -221,5 +221,5 @@ class Robust(Transform):
         if self.bucketing > 1:
             order = communicator.random("buckets").uniform(len(rows), shared=True, dtype=torch.float64)[0].argsort()
             rows = rows[order.to(rows.device)].unflatten(0, (-1, self.bucketing)).mean(1)
-        found = rows if self._alone else self.rule(rows.nan_to_num(0.0, 0.0, 0.0))
-        return found.to(vectors.dtype).expand_as(vectors)
+        result = rows if self._single else self.rule(rows.nan_to_num(0.0, 0.0, 0.0))
+        return result.to(vectors.dtype).expand_as(vectors)

@@ -59,11 +59,11 @@ class SelfCentredClipping(NeighbourRule):
         self._layout = layout
 
     def __call__(self, own: Tensor, heard: Neighbours) -> Tensor:
-        apart = (heard.vectors - own[:, None]).nan_to_num(0.0, 0.0, 0.0)
-        distances = joint_norm(apart.flatten(0, 1), self._layout).view(heard.weights.shape)
+        differences = (heard.vectors - own[:, None]).nan_to_num(0.0, 0.0, 0.0)
+        distances = joint_norm(differences.flatten(0, 1), self._layout).view(heard.weights.shape)
         radius = self._radius(distances, heard.weights.double())
         scale = torch.where(distances <= radius, 1.0, radius / distances).to(own.dtype)
-        return own + ((heard.weights * scale)[:, :, None] * apart).sum(1)
+        return own + ((heard.weights * scale)[:, :, None] * differences).sum(1)
 
     def _radius(self, distances: Tensor, weights: Tensor) -> Tensor:
         """(w, 1) tau_i."""

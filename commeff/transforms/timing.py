@@ -147,13 +147,13 @@ class Since(After):
         self._layout = layout
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
-        return self._begun((yield from super().stages(vectors, communicator)), communicator)
+        return self._start_inner((yield from super().stages(vectors, communicator)), communicator)
 
     def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
-        return self._begun(super().donated(vectors, communicator), communicator)
+        return self._start_inner(super().donated(vectors, communicator), communicator)
 
-    def _begun(self, out: Tensor, communicator: Communicator) -> Tensor:
-        """The rows after the last step of `before` are those that `inner` begins with."""
+    def _start_inner(self, out: Tensor, communicator: Communicator) -> Tensor:
+        """Start `inner` with the rows after the last step of `before`."""
         if communicator.step + 1 == self.begin:
             self.inner.start(out, self._layout, communicator.child("inner"))
         return out

@@ -35,12 +35,12 @@ def check_error(compressor: Compressor) -> None:
     _check_error(compressor, LONG, {name: longer[name] for name in ("normal", "constant", "one-hot")}, rare=15)
 
 
-def _check_error(compressor: Compressor, layout: Layout, tried: dict[str, Tensor], rare: int = 0) -> None:
+def _check_error(compressor: Compressor, layout: Layout, inputs: dict[str, Tensor], rare: int = 0) -> None:
     """rare: how often a message of a random compressor may be another without having been seen among all draws."""
     bound = compressor.bind(layout)
     omega, delta, absolute = bound.omega(layout.d), bound.delta(layout.d), bound.absolute(layout.d)
     unseen = 0.0
-    for name, vector in tried.items():
+    for name, vector in inputs.items():
         norm = max(float(vector.norm()), torch.finfo(torch.float64).tiny)
         limits = {
             "omega": omega,

@@ -31,22 +31,22 @@ def check_form(kind: type[Compressor]) -> None:
     names = {field.name for field in _fields(kind)}
     for owner in kind.__mro__:
         stray = [n for n, hint in inspect.get_annotations(owner).items() if n not in names and not _of_class(hint)]
-        own = issubclass(owner, Compressor) and owner is not Compressor
-        require(not own or not stray, f"{owner.__name__} annotates {', '.join(stray)} but is no dataclass: {advice}")
+        plugin = issubclass(owner, Compressor) and owner is not Compressor
+        require(not plugin or not stray, f"{owner.__name__} annotates {', '.join(stray)} but is no dataclass: {advice}")
     for sample in _samples(kind):
         for field in _fields(kind):
-            value, its = getattr(sample, field.name), f"{sample}: its {field.name}"
+            value, prefix = getattr(sample, field.name), f"{sample}: its {field.name}"
             require(
                 _hashable(value),
-                f"{its} is a {type(value).__name__}, which can change: make it a tuple or a number",
+                f"{prefix} is a {type(value).__name__}, which can change: make it a tuple or a number",
             )
 
 
 def _samples(kind: type[Compressor]) -> list[Compressor]:
     """The samples of a dataclass, its own or with each field changed once."""
     name = kind.__name__
-    own = kind.samples.__func__ is not Compressor.samples.__func__  # type: ignore[attr-defined]
-    samples: list[Any] = list(kind.samples()) if own else list(_varied(kind))
+    has_samples = kind.samples.__func__ is not Compressor.samples.__func__  # type: ignore[attr-defined]
+    samples: list[Any] = list(kind.samples()) if has_samples else list(_varied(kind))
     strangers = [sample for sample in samples if not isinstance(sample, kind)]
     require(bool(samples) and not strangers, f"{name}.samples() gives {samples}: return a list of {name} objects")
     for sample in samples:
@@ -72,8 +72,8 @@ def _varied(kind: type[Compressor]) -> Iterator[Compressor]:
     hints, axes = _hints(kind), dict[str, list[Any]]()
     for field in _fields(kind):
         if field.init:
-            given = field.default_factory() if field.default_factory is not MISSING else field.default
-            values = [] if given is MISSING else [given]
+            default = field.default_factory() if field.default_factory is not MISSING else field.default
+            values = [] if default is MISSING else [default]
             larger = [(1 + value) / 2 for value in values if isinstance(value, float) and 0 < value < 1]
             axes[field.name] = values + other_values(hints.get(field.name), *values) + larger
     if needed := [name for name, values in axes.items() if not values]:
@@ -99,7 +99,7 @@ def other_values(hint: Any, *default: Any) -> list[Any]:
     (['down'], [1, 2], [0.5])
     """
     if get_origin(hint) in (Union, UnionType):
-        return list(chain.from_iterable(other_values(each, *default) for each in get_args(hint)))
+        return list(chain.from_iterable(other_values(member, *default) for member in get_args(hint)))
     if get_origin(hint) is Literal:
         values: list[Any] = [*get_args(hint)]
     elif hint is float:

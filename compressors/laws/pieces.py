@@ -41,14 +41,14 @@ def check_pieces(compressor: Compressor) -> None:
 
 @dataclass(frozen=True)
 class HalfLayout(Layout):
-    """Of half of the columns of the matrix, and of the vector, which the other rank has too."""
+    """The layout of half of the matrix's columns, and of the vector, which the other rank has too."""
 
     rank: int = 0
     peers: tuple[Thread, ...] = ()
 
     @classmethod
     def on(cls, axes: tuple[Thread, ...]) -> HalfLayout:
-        """As a rank has it."""
+        """The layout as a rank has it."""
         return cls(Layout.of([("matrix", (6, 2)), ("vector", (5,))]).fields, 0, axes[0].rank, axes)
 
     @property
@@ -80,7 +80,7 @@ T = TypeVar("T")
 
 
 class Meeting:
-    """Where threads give each other tensors: what `size` ranks share."""
+    """The place where threads give each other tensors, which `size` ranks share."""
 
     def __init__(self, size: int) -> None:
         self.slots: list[Tensor | None] = [None] * size
@@ -135,8 +135,8 @@ def on_threads(degrees: tuple[int, ...], function: Callable[[tuple[Thread, ...]]
 def _unravel(rank: int, degrees: tuple[int, ...]) -> tuple[int, ...]:
     place: list[int] = []
     for degree in reversed(degrees):
-        rank, here = divmod(rank, degree)
-        place.insert(0, here)
+        rank, coordinate = divmod(rank, degree)
+        place.insert(0, coordinate)
     return tuple(place)
 
 

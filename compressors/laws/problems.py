@@ -21,7 +21,7 @@ def streams(workers: int) -> WorkerRandom:
 
 
 def draws(compressor: Compressor, vector: Tensor) -> Tensor:
-    """What is decoded of one vector (1, d) by many workers, or, where they may draw alike, in many steps."""
+    """The decoded messages of many workers for one vector (1, d), or, where they may draw alike, of many steps."""
     samples = SAMPLES if vector.shape[1] <= LAYOUT.d else SAMPLES // 20
     if not compressor.summable:
         return compressor.compress(vector.expand(samples, -1), streams(samples)).decode()

@@ -71,13 +71,13 @@ def check_rows_independent(compressor: Compressor) -> None:
     """Rows hosted by another process, in any order and company, give the same bits."""
     bound, workers = compressor.bind(LAYOUT), [0, 1, 2, 5, 17]
     rows = torch.cat([noise(1, 3), torch.zeros(1, LAYOUT.d), 1e30 * noise(2)]).double()
-    together = bound.compress(rows, WorkerRandom(0, workers))
+    joint = bound.compress(rows, WorkerRandom(0, workers))
     for some in ([0], [3], [4], [2, 0], [4, 1, 3]):
-        apart = bound.compress(rows[some], WorkerRandom(0, [workers[row] for row in some]))
-        moved = (together.select(some).decode() - apart.decode()).abs()
+        separate = bound.compress(rows[some], WorkerRandom(0, [workers[row] for row in some]))
+        moved = (joint.select(some).decode() - separate.decode()).abs()
         rounding = bool((moved <= 1e-12 * rows[some].abs().amax(1, keepdim=True)).all())
         require(
-            equal(together.select(some), apart),
+            equal(joint.select(some), separate),
             f"{compressor}: the message of rows {some} depends on the rows beside them (decoded, it moves by "
             f"{float(moved.max()):.2g}): "
             + (ORDER if rounding else "reduce over dim=1 with keepdim=True, never over dim 0 or the whole tensor"),
@@ -120,8 +120,8 @@ def _cut(compressor: Compressor, cuts: tuple[int, ...]) -> Iterator[tuple[int, i
     rows = noise(12, 3)
     whole = compressor.bind(LAYOUT).compress(rows, streams(3)).decode()
     for start, stop in pairwise(cuts):
-        alone = compressor.bind(LAYOUT.slice(start, stop))
-        block = alone.compress(rows[:, start:stop], streams(3).shifted(start)).decode()
+        bound = compressor.bind(LAYOUT.slice(start, stop))
+        block = bound.compress(rows[:, start:stop], streams(3).shifted(start)).decode()
         if not torch.equal(block, whole[:, start:stop]):
             yield start, stop, float((block - whole[:, start:stop]).abs().max())
 
@@ -141,7 +141,7 @@ def _others() -> Tensor:
 
 
 def _attributes(value: Compressor, prefix: str = "") -> dict[str, str]:
-    """What a compressor and those inside it hold, apart from what `cached_property` fills in."""
+    """The attributes of a compressor and those inside it, but for what `cached_property` fills in."""
     attributes: dict[str, str] = {}
     values = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
     for name, content in (getattr(value, "__dict__", {}) | values).items():

@@ -94,24 +94,24 @@ def _is_packed(compressor: Compressor) -> None:
 def _differing(message: Message, other: Message) -> str:
     """The name of something outside parts that differs between two messages of one compressor; '' if nothing does."""
     for name in vars(message):
-        mine, theirs = getattr(message, name), vars(other).get(name)
-        if name == "parts" or _alike(mine, theirs):
+        value, other_value = getattr(message, name), vars(other).get(name)
+        if name == "parts" or _alike(value, other_value):
             continue
         declared = name in {field.name for field in fields(message)}
         return f"{name!r} of {type(message).__name__}" + ("" if declared else ", which is no field,")
     return ""
 
 
-def _alike(mine: Any, theirs: Any) -> bool:
-    if type(mine) is not type(theirs):
+def _alike(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
         return False
-    if isinstance(mine, Tensor):
-        return torch.equal(mine, theirs)
-    if isinstance(mine, Message):
-        return not _differing(mine, theirs)
-    if isinstance(mine, (tuple, list)):
-        return len(mine) == len(theirs) and all(map(_alike, mine, theirs))
-    return bool(mine == theirs)
+    if isinstance(first, Tensor):
+        return torch.equal(first, second)
+    if isinstance(first, Message):
+        return not _differing(first, second)
+    if isinstance(first, (tuple, list)):
+        return len(first) == len(second) and all(map(_alike, first, second))
+    return bool(first == second)
 
 
 def check_add_to(compressor: Compressor) -> None:
@@ -167,7 +167,7 @@ def check_shapes(compressor: Compressor) -> None:
 
 
 def check_summable(compressor: Compressor) -> None:
-    """What says it is summable has messages that are; and where parts may be added on the way, the sum is right."""
+    """A summable compressor has summable messages; and where parts may be added on the way, the sum is right."""
     bound = compressor.bind(LAYOUT)
     message = bound.compress(noise(11, 4), streams(4))
     require(message.summable or not bound.summable, f"{compressor}: summable is True, but False of its messages")

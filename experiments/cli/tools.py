@@ -145,7 +145,7 @@ def export(
         adopted(plugin)
 
         from commeff.compressors import Layout
-        from commeff.compressors.boxes import Whereabouts
+        from commeff.compressors.boxes import ColumnMap
         from commeff.experiments.config.build import part, strategy
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.origins import inside
@@ -172,7 +172,7 @@ def export(
         if state is None:
             raise ValueError(f"{run} has no checkpoint: train it first")
         with checkpoints.understood():
-            mean, steps = mean_model(state, Whereabouts.of(layout)), int(state["step"])
+            mean, steps = mean_model(state, ColumnMap.of(layout)), int(state["step"])
         write_row(model, mean, layout)
         to.mkdir(parents=True)
         save(model, to)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Boxes, Whereabouts
+from commeff.compressors.boxes import Boxes, ColumnMap
 
 LAYOUT = Layout.of([("matrix", (4, 3)), ("cube", (2, 3, 2)), ("number", ()), ("vector", (5,))])
 
@@ -17,7 +17,7 @@ def test_boxes_are_the_places_of_columns():
     whole = torch.arange(float(LAYOUT.d))
     for start, stop in [(0, LAYOUT.d), *pairwise(range(0, LAYOUT.d, 7)), (5, 27), (13, 14)]:
         covered = 0
-        for box in Whereabouts.of(LAYOUT).boxes([(start, stop)]):
+        for box in ColumnMap.of(LAYOUT).boxes([(start, stop)]):
             (field,) = (f for f in LAYOUT.fields if f.name == box.tensor)
             there = whole[field.start : field.stop].view(box.shape)
             for dim, (offset, size) in enumerate(zip(box.offsets, box.sizes, strict=True)):

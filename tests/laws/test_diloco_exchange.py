@@ -220,7 +220,7 @@ def test_the_memory_is_moved_there_and_back_around_each_use(monkeypatch: pytest.
     move = OnHost._move
 
     def noted(self, device):
-        self._apart = True  # as on a GPU
+        self._on_accelerator = True  # as on a GPU
         moves.append(device)
         move(self, device)
 

@@ -49,7 +49,7 @@ def keeps_agreement(case: TopologyCase) -> None:
 
 
 def is_a_pure_function_of_the_step(case: TopologyCase) -> None:
-    """The same step gives the same matrix: asked again, in another order, of a fresh object, in another process."""
+    """A step gives the same matrix again: in another order, of a fresh object, in another process."""
     states = random.getstate(), np.random.get_state()  # noqa: NPY002 - watched, not used
     topology = case.build()
     first = [topology.at(step).dense() for step in range(STEPS)]

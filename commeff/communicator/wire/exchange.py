@@ -63,11 +63,11 @@ class Letters(WireOperation):
         return [self]
 
     def receives(self) -> Iterator[tuple[int, Tensor]]:
-        """What is received from whom over the network."""
+        """The tensors received over the network, by sender."""
         yield from ((p, buffer) for p, buffer in self.incoming.items() if not self._shared(p, self.incoming))
 
     def sends(self) -> Iterator[tuple[int, Tensor]]:
-        """What is sent to whom over the network."""
+        """The tensors sent over the network, by receiver."""
         yield from ((p, buffer) for p, buffer in self.outgoing.items() if not self._shared(p, self.outgoing))
 
     def share(self) -> None:
@@ -92,7 +92,7 @@ class Letters(WireOperation):
             notification.wait()
 
     def arrived(self, peer: int) -> Tensor:
-        """What has arrived from a peer: the buffer, or the peer's memory until `release`."""
+        """The tensor that has arrived from a peer: the buffer, or the peer's memory until `release`."""
         if peer not in self._expected:
             return self.incoming[peer]
         assert self._shared_memory is not None
@@ -156,9 +156,9 @@ class SharedSum(InPlaceSum):
 
     def __init__(self, tensor: Tensor, rank: int, size: int, shared_memory: SharedMemory) -> None:
         self._parts, self._rank, self._shared_memory = tensor.view(-1).tensor_split(size), rank, shared_memory
-        self._own, self._peers = self._parts[rank], [peer for peer in range(size) if peer != rank]
+        self._own_part, self._peers = self._parts[rank], [peer for peer in range(size) if peer != rank]
         outgoing = {peer: self._parts[peer] for peer in self._peers}
-        self.terms = Letters(outgoing, {peer: torch.empty_like(self._own) for peer in self._peers}, shared_memory)
+        self.terms = Letters(outgoing, {peer: torch.empty_like(self._own_part) for peer in self._peers}, shared_memory)
         self.near = self.terms.near
         self.sums: Letters
 
@@ -169,12 +169,12 @@ class SharedSum(InPlaceSum):
         """The sums, to be posted. All terms have arrived."""
         before = [self.terms.arrived(peer) for peer in self._peers[: self._rank]]
         if before:
-            self._own.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
+            self._own_part.add_(before[0] if len(before) == 1 else sum(before[1:], before[0]))
         for peer in self._peers[self._rank :]:
-            self._own.add_(self.terms.arrived(peer))
+            self._own_part.add_(self.terms.arrived(peer))
         self.terms.release()
         incoming = {peer: self._parts[peer] for peer in self._peers}
-        self.sums = Letters(dict.fromkeys(self._peers, self._own), incoming, self._shared_memory)
+        self.sums = Letters(dict.fromkeys(self._peers, self._own_part), incoming, self._shared_memory)
         return self.sums
 
     def wait(self) -> None:

@@ -57,7 +57,7 @@ def within(store: Store, name: str) -> Store:
 
 
 def backend(device: torch.device | str) -> str:
-    """What carries tensors: gloo, and nccl beside it for those on a GPU.
+    """The backends that carry tensors: gloo, and nccl beside it for those on a GPU.
 
     >>> backend("cpu"), backend("cuda:1")
     ('gloo', 'cpu:gloo,cuda:nccl')
@@ -136,7 +136,7 @@ class Processes:
         return cls(dist.new_group(backend="gloo", timeout=timeout_of()), alone=False)
 
     def share(self, value: Any) -> list[Any]:
-        """What each of them says, in rank order: as JSON has it."""
+        """The JSON values of all processes, in rank order."""
         return [value] if self.size == 1 else share_json(value, self._group)
 
     def gather(self, state: Any) -> list[Any] | None:

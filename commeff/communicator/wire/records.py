@@ -69,13 +69,13 @@ def gather_states(state: Any, group: Any = None) -> list[Any] | None:
     tensors: list[Tensor] = []
     skeletons = share_json(_skeleton(state, tensors), group)
     gathered = gather_tensors(tensors, group)
-    return gathered and [_filled(skeleton, each) for skeleton, each in zip(skeletons, gathered, strict=True)]
+    return gathered and [_filled(skeleton, part) for skeleton, part in zip(skeletons, gathered, strict=True)]
 
 
 def _place(group: Any) -> torch.device:
-    """Where the group can send from: NCCL alone knows no host memory."""
-    alone = "cpu:" not in dist.get_backend_config(group)  # `get_backend` is "undefined" where nobody has named one
-    return torch.device("cuda", torch.cuda.current_device()) if alone else torch.device("cpu")
+    """The device that the group can send from: NCCL alone knows no host memory."""
+    nccl_only = "cpu:" not in dist.get_backend_config(group)  # `get_backend` is "undefined" where nobody has named one
+    return torch.device("cuda", torch.cuda.current_device()) if nccl_only else torch.device("cpu")
 
 
 def _bytes(value: Any) -> Tensor:
@@ -96,10 +96,10 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(f"the type of a tensor must be one of torch's, got {name!r}")
-    return found
+    return dtype
 
 
 def _empty(kind: Kind, place: torch.device) -> Tensor:
@@ -123,7 +123,7 @@ def _skeleton(node: Any, tensors: list[Tensor]) -> Any:
 
 
 def _filled(node: Any, tensors: Sequence[Tensor]) -> Any:
-    """What `_skeleton` took apart."""
+    """Put back together what `_skeleton` took apart."""
     if not isinstance(node, dict):
         return node
     ((kind, value),) = node.items()

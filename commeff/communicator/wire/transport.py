@@ -36,7 +36,7 @@ def started_alone() -> bool:
 
 
 def processes(group: Any = None) -> int:
-    """How many processes a torch.distributed group has."""
+    """The number of processes in a torch.distributed group."""
     if not dist.is_initialized():
         raise ValueError("there is no process group; start with torchrun and call torch.distributed.init_process_group")
     return dist.get_world_size(group)
@@ -110,7 +110,7 @@ class Transport:
         return wait
 
     def _sum_jointly(self, tensor: Tensor, moved: Tensor) -> Callable[[], Tensor]:
-        """The same for one of several small tensors, whose sum begins when all of them are known."""
+        """Begin the sum of one of several small tensors, which starts when all of them are known."""
         joint = self._joints.setdefault((moved.dtype, moved.device), PackedSum())
         place = joint.add(moved)
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.planner.search.evolution import mutate
-from commeff.planner.search.guided import Draw, Problem, Searcher
+from commeff.planner.search.guided import Searcher
 from commeff.planner.search.space import Rows, Values
 
 FIRST = 24  # rows at random before there is anything to model
@@ -26,11 +26,6 @@ class Bayes(Searcher):
     """
 
     batch = 8
-
-    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self.problem, self.random, self.draw = problem, random, Draw(problem, random)
-        self.rows = np.empty((0, len(problem.sizes)), dtype=np.int64)
-        self.values: Values = np.empty(0)
 
     def ask(self, count: int) -> Rows:
         """The candidates by their expected improvement."""
@@ -79,10 +74,10 @@ class Bayes(Searcher):
         return np.asarray(gain * ndtr(z) + deviation * density)
 
     def _distance(self, a: Rows, b: Rows) -> NDArray[np.float64]:
-        """Between all pairs."""
+        """The distances of all pairs."""
         scale = np.maximum(np.array(self.problem.sizes) - 1, 1)
         total = np.zeros((len(a), len(b)))
         for i in range(a.shape[1]):
-            apart = np.abs(a[:, i, None] - b[None, :, i])
-            total += 0.5 * (apart > 0) + 0.5 * apart / scale[i]
+            gap = np.abs(a[:, i, None] - b[None, :, i])
+            total += 0.5 * (gap > 0) + 0.5 * gap / scale[i]
         return total

@@ -67,7 +67,7 @@ class CutChain:
 
     @property
     def ways(self) -> int:
-        """In how many ways the layers can be cut."""
+        """The number of ways to cut the layers."""
         return comb(self.layers - 1, self.stages - 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from commeff.planner.search.guided import Draw, Problem, Searcher
+from commeff.planner.search.guided import Searcher
 from commeff.planner.search.space import Rows, Values
 
 PARENTS, TOURNAMENT = 24, 3  # that live on; of which the best becomes a parent
@@ -18,11 +18,6 @@ class Evolution(Searcher):
     The first rows are drawn at random. Every child takes each number from one of two parents; then each changes with
     probability `CHANGES` / numbers.
     """
-
-    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self.problem, self.random, self.draw = problem, random, Draw(problem, random)
-        self.rows = np.empty((0, len(problem.sizes)), dtype=np.int64)
-        self.values: Values = np.empty(0)
 
     def ask(self, count: int) -> Rows:
         """Children, ten for one that is wanted, as many are not possible."""

@@ -28,7 +28,7 @@ class Problem(ABC):
 
     @abstractmethod
     def possible(self, rows: Rows) -> Mask:
-        """Which rows mean anything. It is asked for free: it prices nothing."""
+        """Mask of the rows that mean anything. It is asked for free: it prices nothing."""
 
     @abstractmethod
     def price(self, rows: Rows) -> Values:
@@ -81,18 +81,23 @@ class Searcher(ABC):
 
     batch: int = 16  # new rows that it wants priced at a time
 
+    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
+        self.problem, self.random, self.draw = problem, random, Draw(problem, random)
+        self.rows = np.empty((0, len(problem.sizes)), dtype=np.int64)
+        self.values: Values = np.empty(0)
+
     @abstractmethod
     def ask(self, count: int) -> Rows:
         """Rows that it would like to know about, best guess first."""
 
     @abstractmethod
     def tell(self, rows: Rows, values: Values) -> None:
-        """What possible rows among them cost, small being good."""
+        """Learn what possible rows among them cost, small being good."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was priced, in order: rows and their values; as many as the budget, or all that there are.
+    """Rows that were priced, in order, and their values; as many as the budget, or all that there are.
 
     Attributes
     ----------
@@ -130,9 +135,6 @@ class Draw:
 
 class RandomSearch(Searcher):
     """Rows at random: the floor that every other search has to beat."""
-
-    def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self.draw = Draw(problem, random)
 
     def ask(self, count: int) -> Rows:
         """Rows drawn at random."""

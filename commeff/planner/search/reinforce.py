@@ -26,12 +26,11 @@ class Reinforce(Searcher):
     batch = 16
 
     def __init__(self, problem: Problem, random: np.random.Generator) -> None:
-        self.random = random
-        self.sizes = problem.sizes
+        super().__init__(problem, random)
         self._forget()
 
     def _forget(self) -> None:
-        self.logits = [np.zeros(size) for size in self.sizes]
+        self.logits = [np.zeros(size) for size in self.problem.sizes]
         self.latest: Values = np.empty(0)
         self.best, self.stale = np.inf, 0
 

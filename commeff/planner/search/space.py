@@ -52,7 +52,7 @@ class Space:
 
     @cached_property
     def values(self) -> dict[str, list[dict[str, Any]]]:
-        """Of every axis: the fields of a `Policy` that each value sets."""
+        """The fields of a `Policy` that each value of each axis sets."""
         model, gpus = self.model, self.cluster.gpus
         schedules = [{"schedule": name, "chunks": 1} for name in SCHEDULES if name != "interleaved"]
         schedules += [{"schedule": "interleaved", "chunks": v} for v in divisors(model.layers) if 1 < v <= CHUNKS]
@@ -65,7 +65,7 @@ class Space:
             "sequence_parallel": (False, True),
             "workers": divisors(gpus),
         }
-        axes = {name: [{name: value} for value in each] for name, each in plain.items()}
+        axes = {name: [{name: value} for value in choices] for name, choices in plain.items()}
         return {**axes, "schedule": schedules, "way": [way.fields for way in self.ways]}
 
     @cached_property
@@ -89,7 +89,7 @@ class Space:
 
     @cached_property
     def _most_workers(self) -> NDArray[np.int64]:
-        """Of every way."""
+        """The most workers that each way allows."""
         return np.array([way.most_workers or self.cluster.gpus for way in self.ways])
 
     def policies(self, rows: Rows) -> Policies:
@@ -131,17 +131,17 @@ class Space:
         whole = policies.tensor * policies.pipeline * policies.data == self.cluster.gpus
         layouts = layouts[whole & (self.global_batch % (policies.data * policies.micro_batch) == 0)]
         at_once = max(1, BLOCK // len(rest))
-        found, count = list[Rows](), 0
+        blocks, count = list[Rows](), 0
         for start in range(0, len(layouts), at_once):
-            some = layouts[start : start + at_once]
-            rows = np.hstack([np.repeat(some, len(rest), axis=0), np.tile(rest, (len(some), 1))])
-            found.append(rows[self.possible(rows, uneven)])
-            count += len(found[-1])
+            part = layouts[start : start + at_once]
+            rows = np.hstack([np.repeat(part, len(rest), axis=0), np.tile(rest, (len(part), 1))])
+            blocks.append(rows[self.possible(rows, uneven)])
+            count += len(blocks[-1])
             if count >= BLOCK // 2:
-                yield np.vstack(found)
-                found, count = [], 0
+                yield np.vstack(blocks)
+                blocks, count = [], 0
         if count:
-            yield np.vstack(found)
+            yield np.vstack(blocks)
 
 
 def is_canonical(policies: Policies) -> Mask:

@@ -10,7 +10,7 @@ from commeff import Encoder, LocalStep, Transform, methods
 from commeff.core import GradientComparison
 from commeff.core.state import Stateful
 
-SAVING = {"state_dict", "load_state_dict", "exchange", "address"}
+SAVING = {"exchange", "address"}
 FILLED = {"optimizer", "topology", "compressor"}  # from the keys of those names
 
 

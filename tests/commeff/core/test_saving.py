@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from commeff import Communicator, Layout, methods, topologies
 from commeff.compressors import Natural, TopK
-from commeff.compressors.boxes import Boxes, Whereabouts
+from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import scheduled
@@ -134,7 +134,7 @@ def test_a_schedule_goes_on_where_memories_begin_anew():
     ],
 )
 def test_what_is_not_there_is_refused(saved, words):
-    loader = MemoryLoader(BoxNames(Whereabouts.of(Layout.of([("x", (2,))])), [1, 2], 3), saved, {})
+    loader = MemoryLoader(BoxNames(ColumnMap.of(Layout.of([("x", (2,))])), [1, 2], 3), saved, {})
     with pytest.raises(ValueError, match=words):
         loader.rows(Address.of(2).child("gradients").child("error"), torch.zeros(2, 2))
 

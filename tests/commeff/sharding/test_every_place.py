@@ -21,7 +21,7 @@ def test_what_is_tied_over_stages_is_saved_once(degrees, zero):
     for place in product(*map(range, degrees.values())):
         mesh = PlayedMesh(degrees, dict(zip(degrees, place, strict=True)))
         where = on_mesh(Tied(), mesh, zero=zero, micro_batches=2).where
-        for box in where.lent.boxes(where.spans):
+        for box in where.owned.boxes(where.spans):
             there = tuple(slice(a, a + n) for a, n in zip(box.offsets, box.sizes, strict=True))
             counts[box.tensor][there] += 1
     for name, count in counts.items():

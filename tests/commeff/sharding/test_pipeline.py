@@ -29,7 +29,7 @@ from commeff.sharding.pieces import fitted, on_pieces
 from commeff.sharding.pipeline import Pipeline
 from commeff.sharding.played import PlayedMesh
 from commeff.sharding.recompute import recompute
-from commeff.sharding.rows import dealt
+from commeff.sharding.rows import build_row
 from commeff.sharding.schedules import SCHEDULES
 from commeff.transforms import clipped
 from tests.commeff.sharding.test_zero import columns
@@ -354,7 +354,7 @@ def test_copies_that_ends_would_deal_to_other_shard_ranks_are_refused_over_piece
         model, mesh = llama(tied=tied), PlayedMesh({"pipeline": 2, "shard": shard})
         piped = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), micro_batches=2)
         shapes = Layout.of([(name, p.shape) for name, p in piped.parameters.items()])
-        partition = dealt(shapes, piped.parameters, mesh, zero).partition
+        partition = build_row(shapes, piped.parameters, mesh, zero).partition
         assert scope_of(fitted(METHODS["diloco"](1), partition, "own")) == "coordinate"
         if tied and zero:
             with pytest.raises(ValueError, match="its ends would count other pieces of their copies as vectors"):

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Whereabouts
+from commeff.compressors.boxes import ColumnMap
 from commeff.compressors.places import Places
 from commeff.sharding import Shard
-from commeff.sharding.layout import RankWhereabouts
+from commeff.sharding.layout import RankColumnMap
 from commeff.sharding.shard import cut_evenly
 
 SHARDS = {
@@ -34,7 +34,7 @@ def test_its_numbers_places_and_boxes_are_the_same(name):
     places = Places(shard.places(100))
     assert (places.of(0, len(places)) - 100).tolist() == piece.flatten().tolist()
     layout = Layout.of([("x", shard.sizes)])
-    where = RankWhereabouts(layout, ((0, layout.d),), cuts={"x": shard})
+    where = RankColumnMap(layout, ((0, layout.d),), cuts={"x": shard})
     for start, stop in [(0, layout.d), (1, layout.d - 1), (2, 3)]:
         found = torch.full((stop - start,), -1)
         for box in where.boxes([(start, stop)]):
@@ -45,8 +45,8 @@ def test_its_numbers_places_and_boxes_are_the_same(name):
 
 def test_a_rank_that_has_all_has_the_boxes_of_whole_models():
     layout = Layout.of([("x", (4, 3)), ("y", (2,))])
-    where = RankWhereabouts(layout, ((0, layout.d),), cuts={"x": SHARDS["all"], "y": Shard.of_all((2,))})
-    assert where.boxes([(1, 13)]) == Whereabouts.of(layout).boxes([(1, 13)])
+    where = RankColumnMap(layout, ((0, layout.d),), cuts={"x": SHARDS["all"], "y": Shard.of_all((2,))})
+    assert where.boxes([(1, 13)]) == ColumnMap.of(layout).boxes([(1, 13)])
 
 
 def test_it_is_printed_like_a_placement():

@@ -13,7 +13,7 @@ import pytest
 from torch import Tensor
 
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Whereabouts
+from commeff.compressors.boxes import ColumnMap
 from commeff.experiments.config.build import part
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
@@ -84,7 +84,7 @@ def mean(folder: Path, settings: dict[str, Any]) -> Tensor:
     layout = Layout.of([(n, tuple(p.shape)) for n, p in trainable(part(settings, "task").model()).items()])
     state = Checkpoints(folder / "checkpoints").load()
     assert state is not None
-    return mean_model(state, Whereabouts.of(layout))
+    return mean_model(state, ColumnMap.of(layout))
 
 
 def near(folder: Path, settings: dict[str, Any], whole: Path, whole_settings: dict[str, Any]) -> None:
