@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -19,6 +20,7 @@ from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.compressors import QSGD, Compressor, TopK
 from commeff.core import scheduled
 from commeff.experiments.tasks import Digits
+from commeff.experiments.tasks.digits import load_digits
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
@@ -28,6 +30,7 @@ from tests import owned
 
 WORKERS, STEPS = 2, 6
 MIDDLE, ENDS = 4, (1, 5)  # steps after which a run is stopped
+PARTS = 12  # of all methods: what one test takes
 SCHEDULE = partial(torch.optim.lr_scheduler.MultiStepLR, milestones=[2, 5], gamma=0.5)
 PLAIN = partial(torch.optim.SGD, lr=0.05)
 OPTIMIZER = scheduled(partial(PLAIN, momentum=0.9), SCHEDULE)
@@ -107,48 +110,51 @@ def same(left, right, where=""):
         assert left == right, where
 
 
-@pytest.fixture(scope="module", params=[MIDDLE, *(pytest.param(stop, marks=pytest.mark.slow) for stop in ENDS)])
-def stopped(request, tmp_path_factory):
-    """A step, and a folder of whole runs and of runs that were stopped there and ended by another process.
-
-    At night that is a new interpreter, which imports torch and has other hashes; by day two forks have what it was
-    before either of them.
-    """
-    stop, top = request.param, tmp_path_factory.mktemp("resume")
-    in_a_fork(begin, top, stop)
-    if stop == MIDDLE:
-        in_a_fork(end, top, stop)
-    else:
-        owned.run([sys.executable, "-m", "tests.laws.test_resume", str(top), str(stop)], check=True)
-    return stop, top
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_stopped_run_ends_where_it_would_have(part, tmp_path):
+    """Two forks of this process have what it was before either of them."""
+    load_digits(torch.float32)  # here, not in every fork
+    names = [*variants()][part::PARTS]
+    in_a_fork(begin, tmp_path, MIDDLE, names)
+    in_a_fork(end, tmp_path, MIDDLE, names)
+    for name in names:
+        agree(tmp_path, MIDDLE, name)
 
 
-def in_a_fork(work, top: Path, stop: int) -> None:
-    process = owned.process(work, (top, stop))
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ENDS)
+def test_a_new_interpreter_ends_it_too(stop, tmp_path):
+    """It imports torch, and has other hashes."""
+    in_a_fork(begin, tmp_path, stop, variants())
+    owned.run([sys.executable, "-m", "tests.laws.test_resume", str(tmp_path), str(stop)], check=True)
+    for name in variants():
+        agree(tmp_path, stop, name)
+
+
+def in_a_fork(work, top: Path, stop: int, names: Iterable[str]) -> None:
+    process = owned.process(work, (top, stop, names))
     process.start()
     process.join()
     assert process.exitcode == 0
 
 
-def begin(top: Path, stop: int) -> None:
-    for i, name in enumerate(variants()):
-        run(name, top / f"{i}-whole")
-        assert run(name, top / f"{i}-{stop}", stop)["state"] == "stopped"
+def begin(top: Path, stop: int, names: Iterable[str]) -> None:
+    for name in names:
+        run(name, top / f"{name}-whole")
+        assert run(name, top / f"{name}-{stop}", stop)["state"] == "stopped"
 
 
-def end(top: Path, stop: int) -> None:
-    for i, name in enumerate(variants()):
-        assert run(name, top / f"{i}-{stop}")["state"] == "done"
+def end(top: Path, stop: int, names: Iterable[str]) -> None:
+    for name in names:
+        assert run(name, top / f"{name}-{stop}")["state"] == "done"
 
 
-@pytest.mark.parametrize("name", variants())
-def test_a_stopped_run_ends_where_it_would_have(stopped, name):
-    (stop, folder), i = stopped, list(variants()).index(name)
-    whole = content(folder / f"{i}-whole")
+def agree(top: Path, stop: int, name: str) -> None:
+    whole = content(top / f"{name}-whole")
     assert whole[0][-1]["step"] == STEPS
-    same(content(folder / f"{i}-{stop}"), whole)
+    same(content(top / f"{name}-{stop}"), whole, name)
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    end(Path(sys.argv[1]), int(sys.argv[2]))
+    end(Path(sys.argv[1]), int(sys.argv[2]), variants())

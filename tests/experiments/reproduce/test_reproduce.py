@@ -13,10 +13,13 @@ from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
 from commeff.experiments.grid import command as grids
+from commeff.experiments.grid.local.scheduler import Limits
+from commeff.experiments.reproduce.command import Arguments
 from commeff.experiments.reproduce.constants import resolved
 from commeff.experiments.reproduce.judging import judge
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Results
+from commeff.experiments.reproduce.runs import TableRun
 from commeff.experiments.reproduce.table import built_in_tables, read_table
 from commeff.experiments.reproduce.tuning import chosen
 from commeff.experiments.run.runner import run_one
@@ -28,8 +31,8 @@ from tests.experiments.tasks.image_files import cifar10
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
 WITHOUT_DATA = {"bias_floors", "local_steps", "momentum_bias", "speed_up", "equitopo", "gossip_time"}
 SLOW = {  # of smoke
-    *("choco", "cifar10_precision", "cifar10_top_k", "diloco_momentum", "equitopo", "equitopo_tracking"),
-    "language_gossip",
+    *("choco", "cifar10_controls", "cifar10_precision", "cifar10_top_k", "diloco_momentum", "diloco_trend", "equitopo"),
+    *("equitopo_tracking", "five_tasks", "gossip_fashion", "language_gossip", "top_k_fashion"),
 }
 NEEDS_NONE = {"synthetic", "drawn"}  # of what task.data may be
 FOLDERS = {"language": "tinyshakespeare", "fashion_mnist": "FashionMNIST"}  # of tasks that cannot do without
@@ -240,32 +243,45 @@ def run_here(request: grids.Request) -> grids.Outcome:
 read_once = cache(libsvm.read)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(built_in_tables())]
-)
-def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "run", run_here)
-    monkeypatch.setattr(libsvm, "read", read_once)
+def data_of(name: str, folder: Path) -> str:
+    """The setting by which a table finds its data at smoke scale; where we lack them, the test is skipped."""
     table = read_table(built_in_tables()[name], "smoke")
     named = {case.settings.get("task.data") for case in table.cases}
     data = {each for each in named if isinstance(each, str)} - NEEDS_NONE
     data |= {case.labels["data"] for case in table.cases if "data" in case.labels} - NEEDS_NONE
     folders = {"libsvm"} if data else set()
     folders |= {FOLDERS[task] for case in table.cases if (task := case.settings.get("task")) in FOLDERS}
-    for folder in folders:
-        if not (DATA / folder).is_dir():
-            pytest.skip(f"no {folder} in {DATA}: set COMMEFF_DATA to the data folder")
+    for needed in folders:
+        if not (DATA / needed).is_dir():
+            pytest.skip(f"no {needed} in {DATA}: set COMMEFF_DATA to the data folder")
     images = any(case.settings.get("task") == "cifar10" for case in table.cases)
-    place = cifar10(tmp_path / "images") if images else DATA
+    place = cifar10(folder / "images") if images else DATA
     for other in DATA.iterdir() if images and folders else ():
         (Path(place) / other.name).symlink_to(other)
-    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page"), f"data_dir={place}"]
-    code, told = commeff(*words)
+    return f"data_dir={place}"
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in sorted(built_in_tables())]
+)
+def test_smoke(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grids, "run", run_here)
+    monkeypatch.setattr(libsvm, "read", read_once)
+    words = [name, "--scale", "smoke", "--store", str(tmp_path), "--out", str(tmp_path / "page")]
+    code, told = commeff(*words, data_of(name, tmp_path))
     assert code == 0, told
     page = (tmp_path / "page" / "report.md").read_text()
     assert "Scale: smoke." in page
     assert "eproduced" not in page.replace("commeff reproduce", "")
     assert not re.search(r"\bnan\b", page)
+
+
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_a_table_whose_smoke_is_slow_expands_to_cells(name: str, tmp_path: Path) -> None:
+    table = Arguments(name, "smoke", settings=[data_of(name, tmp_path)]).content
+    (stage,) = TableRun(table, tmp_path, Limits(jobs=1)).stages()
+    cells, _ = grids.prepare(stage.request, rehearsed=False)
+    assert len({cell.folder for cell in cells}) == len(table.cases) * len(table.seeds)
 
 
 def test_an_interrupted_table_goes_on_to_the_page_of_an_undisturbed_one(tmp_path: Path) -> None:
