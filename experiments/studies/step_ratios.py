@@ -22,7 +22,7 @@ from commeff.experiments.reproduce.command import Arguments, reproduce
 from commeff.experiments.reproduce.results import CaseResult, Results
 
 COMMAND = "python -m commeff.experiments.studies.step_ratios"
-TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion", "five_tasks")
+TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion")
 ALIKE = ("problem", "model", "task.partition", "task.alpha")  # what a method and its parallel SGD have in common
 FOLDER = Path("results/converged")
 PAGE = """# Steps to the same loss, in units of parallel SGD's
