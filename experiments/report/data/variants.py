@@ -55,16 +55,15 @@ class RecordedRun:
 
     def settings_without(self, keys: Collection[str]) -> Labels:
         """All keys that decide the result and their values, but these."""
-        found = leaves(self.record.config)
-        return tuple(sorted((key, value) for key, value in found.items() if key not in keys))
+        return tuple(sorted((key, value) for key, value in leaves(self.record.config).items() if key not in keys))
 
     @cached_property
     def _settings(self) -> dict[str, str]:
         settings = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
-        found = leaves(self.record.config)
+        values = leaves(self.record.config)
         for stronger in (settings, self.cell.labels):
-            found |= {key: value for key, value in stronger.items() if value}
-        return found
+            values |= {key: value for key, value in stronger.items() if value}
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,12 +161,12 @@ class Variant:
 
 def by_logarithm(variants: Sequence[Variant], metrics: Collection[str]) -> tuple[Variant, ...]:
     """The variants, those of metrics by logarithm whose final numbers span so much on a task that axes would be."""
-    found: dict[str, frozenset[str]] = {}
+    logs: dict[str, frozenset[str]] = {}
     for task in dict.fromkeys(variant.task for variant in variants):
-        own = [variant for variant in variants if variant.task == task]
-        ends = {metric: [end for each in own for end in each.finals(metric).values()] for metric in metrics}
-        found[task] = frozenset(metric for metric, values in ends.items() if spans(values))
-    return tuple(replace(variant, logs=found[variant.task]) for variant in variants)
+        same_task = [variant for variant in variants if variant.task == task]
+        ends = {metric: [end for variant in same_task for end in variant.finals(metric).values()] for metric in metrics}
+        logs[task] = frozenset(metric for metric, values in ends.items() if spans(values))
+    return tuple(replace(variant, logs=logs[variant.task]) for variant in variants)
 
 
 def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:
@@ -205,13 +204,13 @@ def task_keys(labels: Sequence[Mapping[str, str]]) -> list[str]:
     >>> task_keys(grid), task_keys(grid[1:]), task_keys(grid[:2])
     (['task.alpha'], [], [])
     """
-    keys = ["task"] * any("task" in each for each in labels)
-    for key in dict.fromkeys(key for each in labels for key in each if key.startswith("task.")):
+    keys = ["task"] * any("task" in entry for entry in labels)
+    for key in dict.fromkeys(key for entry in labels for key in entry if key.startswith("task.")):
         families: dict[Labels, set[str]] = defaultdict(set)
         parts: Counter[tuple[str | None, ...]] = Counter()
-        for each in labels:
-            families[tuple((k, v) for k, v in each.items() if k != key)].add(each.get(key, ""))
-            parts[tuple(each.get(k) for k in (*keys, key))] += 1
+        for entry in labels:
+            families[tuple((k, v) for k, v in entry.items() if k != key)].add(entry.get(key, ""))
+            parts[tuple(entry.get(k) for k in (*keys, key))] += 1
         if max(parts.values()) > 1 and min(map(len, families.values())) > 1:
             keys.append(key)
     return keys
@@ -288,16 +287,16 @@ def _names(tasks: Sequence[str], labels: Sequence[Mapping[str, str]], cells: Seq
     ['dsgd ring', 'period=8']
     """
     names = [
-        cell.name or " ".join(_word(*label) for label in own.items()) or cell.run.split("-")[0]
-        for cell, own in zip(cells, labels, strict=True)
+        cell.name or " ".join(_word(*label) for label in settings.items()) or cell.run.split("-")[0]
+        for cell, settings in zip(cells, labels, strict=True)
     ]
     alike: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
-    for task, name, own in zip(tasks, names, labels, strict=True):
-        alike[task, name].append(own)
-    for i, (task, own, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
+    for task, name, settings in zip(tasks, names, labels, strict=True):
+        alike[task, name].append(settings)
+    for i, (task, settings, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
         if len(same := alike[task, names[i]]) > 1:
-            differing = (key for key in own if not cell.name or any(each.get(key) != own[key] for each in same))
-            names[i] = f"{cell.name or ''} {' '.join(f'{key}={own[key]}' for key in differing)}".strip()
+            differing = (key for key in settings if not cell.name or any(x.get(key) != settings[key] for x in same))
+            names[i] = f"{cell.name or ''} {' '.join(f'{key}={settings[key]}' for key in differing)}".strip()
     return names
 
 

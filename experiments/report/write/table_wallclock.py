@@ -129,7 +129,7 @@ def _parts(row: VariantSeconds) -> dict[str, float | None]:
         return {f"modelled_{name}_seconds": None for name in PARTS.values()}
     exposed, hidden = (sum(kinds.values()) for kinds in (line.exposed_by_kind, line.hidden_by_kind))
     seconds = zip(PARTS.values(), (line.step, line.compute, exposed, hidden), strict=True)
-    return {f"modelled_{name}_seconds": each for name, each in seconds}
+    return {f"modelled_{name}_seconds": value for name, value in seconds}
 
 
 def _seconds(row: VariantSeconds) -> Item:
