@@ -14,7 +14,7 @@ LINES = {  # of Python, with docstrings
     "commeff/cluster": 2230,
     "commeff/communicator": 2252,
     "commeff/core": 2475,
-    "commeff/laws": 1127,
+    "commeff/laws": 1117,
     "commeff/methods": 2908,
     "commeff/optimizers": 1210,
     "commeff/sharding": 4157,
