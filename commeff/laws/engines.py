@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
-from threading import Lock
 from typing import Any, TypeVar
 
 import torch
@@ -27,15 +26,11 @@ class Silence(Exception):
 
 
 class Mail(Transport):
-    """A process of a rehearsal: sends are put into the receiver's box, receives wait for what the sender put.
+    """A process of a rehearsal: sends are put into the receiver's box, receives wait for what the sender put."""
 
-    Whoever holds `turn` computes: threads that pass the interpreter's lock to each other at every operation of torch
-    take half as long again.
-    """
-
-    def __init__(self, rank: int, size: int, boxes: Boxes, turn: Lock) -> None:
+    def __init__(self, rank: int, size: int, boxes: Boxes) -> None:
         super().__init__()
-        self.rank, self.size, self._boxes, self._turn = rank, size, boxes, turn
+        self.rank, self.size, self._boxes = rank, size, boxes
         self._peers = [peer for peer in range(size) if peer != rank]
 
     def sum(self, tensor: Tensor) -> Callable[[], Tensor]:
@@ -74,13 +69,10 @@ class Mail(Transport):
         self._boxes[self.rank, peer].put((kind, tensor.detach().clone()))
 
     def _receive(self, peer: int, kind: str) -> Tensor:
-        self._turn.release()
         try:
             operation, tensor = self._boxes[peer, self.rank].get(timeout=PATIENCE)
         except Empty:
             operation, tensor = OVER, None
-        finally:
-            self._turn.acquire()
         if tensor is None or operation != kind:
             raise Silence(f"process {self.rank} waits for {kind} from process {peer}, which sends {operation}")
         return tensor
@@ -94,15 +86,13 @@ def rehearse(processes: int, n: int, function: Callable[[Communicator], T]) -> l
     """
     ranks = range(processes)
     boxes: Boxes = {(a, b): SimpleQueue() for a in ranks for b in ranks}
-    turn = Lock()
 
     def one(rank: int) -> T:
-        transport = Mail(rank, processes, boxes, turn)
-        with turn:
-            try:
-                return function(Communicator(n, seed=3, transport=transport))
-            finally:
-                transport.end()
+        transport = Mail(rank, processes, boxes)
+        try:
+            return function(Communicator(n, seed=3, transport=transport))
+        finally:
+            transport.end()
 
     with ThreadPoolExecutor(processes) as pool:
         futures = [pool.submit(one, rank) for rank in ranks]

@@ -35,7 +35,7 @@ FILES = {
     "deep.yaml": "[" * 3000,
     "cells.jsonl": '{"version": 2}\n',
     "none.jsonl": "",
-    "levels.yaml": "gpu: " + "[" * 1500 + "]" * 1500 + "\n",
+    "levels.yaml": "gpu: " + "[" * 4000 + "]" * 4000 + "\n",
     "mute.py": "class Mute(Exception):\n    def __str__(self):\n        raise OSError\n\n\nraise Mute\n",
     "mutes.py": (
         "from commeff.core.strategy import Strategy\n\n\nclass Mute(Exception):\n    def __str__(self):\n"
