@@ -38,8 +38,8 @@ class FigureStyle:
 
     def of(self, kind: str, name: str) -> dict[str, Any]:
         """What holds for the figure of a name; for one of several tasks also what is said of its kind."""
-        own = (self.figures.get(each, {}) for each in (kind, name))
-        return {key: value for part in (self.common, *own) for key, value in part.items()}
+        figures = (self.figures.get(figure, {}) for figure in (kind, name))
+        return {key: value for part in (self.common, *figures) for key, value in part.items()}
 
 
 def read_style(file: Path) -> FigureStyle:
@@ -50,7 +50,7 @@ def read_style(file: Path) -> FigureStyle:
     ValueError
         In a line that names the file, if it cannot be read, has a key that no style has, or a value that none can be.
     """
-    shipped = {each.stem: each for each in Path(__file__).parent.glob("*.yaml")}
+    shipped = {path.stem: path for path in Path(__file__).parent.glob("*.yaml")}
     file = shipped.get(str(file), file)
     try:
         content = read_mapping(file.resolve(), parse_yaml)
@@ -60,12 +60,12 @@ def read_style(file: Path) -> FigureStyle:
     except ValueError as error:
         raise ValueError(f"--style must be a file of keys and values, got {file}: {error}") from None
     figures = content.pop("figures", None) or {}
-    if not isinstance(figures, dict) or not all(isinstance(own, dict) for own in figures.values()):
+    if not isinstance(figures, dict) or not all(isinstance(settings, dict) for settings in figures.values()):
         raise ValueError(f"{file}: figures must be names of figures with keys below them, got {figures!r:.60}")
-    for where, own in (("", content), *figures.items()):
-        for key, value in own.items():
+    for where, settings in (("", content), *figures.items()):
+        for key, value in settings.items():
             _check(f"{file}: {f'{where}.' * bool(where)}", str(key), value)
-    return FigureStyle(file, content, {str(name): own for name, own in figures.items()})
+    return FigureStyle(file, content, {str(name): settings for name, settings in figures.items()})
 
 
 def _check(where: str, key: str, value: Any) -> None:
@@ -76,12 +76,12 @@ def _check(where: str, key: str, value: Any) -> None:
     if key in SIZES:
         kind, most = type(SIZES[key]), SIZES[key]
         fits = isinstance(value, (int, kind)) and not isinstance(value, bool) and 0 < value <= most
-        wanted = f"a {'whole ' * (kind is int)}number above 0, at most {most:g}"
+        expected = f"a {'whole ' * (kind is int)}number above 0, at most {most:g}"
     elif key in LISTS:
-        fits, wanted = isinstance(value, list) and all(isinstance(each, str) for each in value), "a list of names"
+        fits, expected = isinstance(value, list) and all(isinstance(word, str) for word in value), "a list of names"
     elif key in NAMES:
-        fits, wanted = isinstance(value, dict), "variants with a word for each"
-        fits = fits and all(isinstance(each, str) for each in value.values())
+        fits, expected = isinstance(value, dict), "variants with a word for each"
+        fits = fits and all(isinstance(word, str) for word in value.values())
         if fits and len({*value.values()}) < len(value) and key == "labels":
             raise ValueError(f"{where}labels must differ, got {value!r:.80}: a legend tells variants apart")
         for variant, colour in value.items() if fits and key == "colours" else ():
@@ -95,7 +95,7 @@ def _check(where: str, key: str, value: Any) -> None:
         from matplotlib import font_manager
 
         installed = sorted({font.name for font in font_manager.fontManager.ttflist})
-        fits, wanted = value in (*GENERIC, *installed), f"{', '.join(GENERIC)} or a font that is installed"
-        wanted += did_you_mean(str(value), installed)
+        fits, expected = value in (*GENERIC, *installed), f"{', '.join(GENERIC)} or a font that is installed"
+        expected += did_you_mean(str(value), installed)
     if not fits:
-        raise ValueError(f"{where}{key} must be {wanted}, got {value!r:.60}")
+        raise ValueError(f"{where}{key} must be {expected}, got {value!r:.60}")

@@ -26,10 +26,10 @@ def settings_of(config: Mapping[str, Any]) -> list[str] | None:
     """
     seed = config.get("seed")
     try:
-        found = _settings_of(json.dumps(_at_seed(config, seed) | {"seed": ANY_SEED}))
+        settings = _settings_of(json.dumps(_at_seed(config, seed) | {"seed": ANY_SEED}))
     except TypeError:  # it holds what no configuration holds
         return None
-    return None if found is None or seed is None else [*found[:-1], f"seed={seed}"]
+    return None if settings is None or seed is None else [*settings[:-1], f"seed={seed}"]
 
 
 def _at_seed(node: Mapping[str, Any], seed: Any) -> dict[str, Any]:
@@ -72,14 +72,14 @@ def _settings_of(text: str) -> tuple[str, ...] | None:
 def _choice(group: str, part: Mapping[str, Any]) -> str:
     """The choice that makes a part; of several (sgd, nesterov) the one whose own values it keeps most of."""
     nodes = {name: node(group, name) for name in built_in(group)}
-    own = {
+    matches = {
         name: sum(part.get(key) == value for key, value in choice.items())
         for name, choice in nodes.items()
         if choice["_target_"] == part["_target_"]
     }
-    if not own:
+    if not matches:
         raise KeyError(part["_target_"])
-    return max(own, key=lambda name: own[name])
+    return max(matches, key=lambda name: matches[name])
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

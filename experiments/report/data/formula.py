@@ -92,10 +92,10 @@ class Formula:
                 return OPERATORS[type(node.op)](of(node.operand))
             if not isinstance(node, ast.Call) or node.keywords:
                 raise ValueError(text)
-            name, arguments = ast.unparse(node.func), [ast.unparse(each) for each in node.args]
+            name, arguments = ast.unparse(node.func), [ast.unparse(argument) for argument in node.args]
             if name in FUNCTIONS and len(arguments) == 1:
                 return FUNCTIONS[name](of(node.args[0]))
-            if len(arguments) != OF_A_RUN.get(name) or not all(each.isidentifier() for each in arguments[:2]):
+            if len(arguments) != OF_A_RUN.get(name) or not all(argument.isidentifier() for argument in arguments[:2]):
                 raise ValueError(text)
             return last(*arguments) if name == "last" else until(*arguments[:2], float(arguments[2]))
 
@@ -104,7 +104,7 @@ class Formula:
 
     @property
     def shown(self) -> Quantity:
-        """What stands at an axis, and in which unit.
+        """The quantity at an axis, with its unit.
 
         >>> [Formula.read("--x", text).shown.axis for text in ("last(wire_bytes)", "method.period", "1 / topology.gap")]
         ['sent on the wire per worker, counted (MB)', 'period', '1 / spectral gap 1 − ρ']
@@ -113,9 +113,9 @@ class Formula:
         """
         if isinstance(self.tree, ast.Call) and ast.unparse(self.tree.func) in OF_A_RUN:
             first, *rest = map(ast.unparse, self.tree.args)
-            own = quantity(first)
-            words = f"{own.words} where {quantity(rest[0]).words} gets to {rest[1]}" if rest else own.words
-            return Quantity(self.text, words, words, own.unit, own.scale)
+            metric = quantity(first)
+            words = f"{metric.words} where {quantity(rest[0]).words} gets to {rest[1]}" if rest else metric.words
+            return Quantity(self.text, words, words, metric.unit, metric.scale)
         if not isinstance(self.tree, ast.Name | ast.Attribute):
             words = re.sub(rf"{DOTTED.pattern}(?!\w*\()", lambda name: quantity(name[0]).words, self.text)
             return Quantity(self.text, words, words)

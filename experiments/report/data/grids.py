@@ -86,9 +86,9 @@ def _clusters(listed: Sequence[Mapping[str, Any]]) -> tuple[tuple[Mapping[str, A
     """The clusters that ship or whose description the grid holds, and a line for each other; no file is opened."""
     from commeff.cluster import names
 
-    own = [dict(cluster) for cluster in listed]
-    known = tuple(cluster for cluster in own if "described" in cluster or cluster.get("cluster") in names())
-    others = (cluster.get("cluster") for cluster in own if cluster not in known)
+    clusters = [dict(cluster) for cluster in listed]
+    known = tuple(cluster for cluster in clusters if "described" in cluster or cluster.get("cluster") in names())
+    others = (cluster.get("cluster") for cluster in clusters if cluster not in known)
     return known, tuple(
         f"cluster {name} is a file outside the store: it is not opened; name it with --cluster" for name in others
     )
@@ -111,7 +111,7 @@ def derive(store: Path, records: Sequence[Record]) -> StoredGrid:
     """A grid of all runs in a store, labelled by what their configurations differ in."""
     flat = [leaves(record.config) for record in records]
     corrected = {settings.get("method") for settings in flat if "method.version" in settings}
-    flat = [{"method.version": "1"} | each if each.get("method") in corrected else each for each in flat]
+    flat = [({"method.version": "1"} if run.get("method") in corrected else {}) | run for run in flat]
     differing = _differing(flat)
     cells = tuple(
         StoredCell(

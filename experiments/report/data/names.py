@@ -70,9 +70,9 @@ def plugins(environment: Mapping[str, Any]) -> list[str]:
     >>> plugins({"plugins": {"mine.py": facts}, "commit": "9"})
     ['mine.py of git.example/her/plugin at 0a1b2c3d4e, digest ffffffffffff']
     """
-    found = environment.get("plugins")
+    entries = environment.get("plugins")
     lines = []
-    for name, facts in found.items() if isinstance(found, Mapping) else ():
+    for name, facts in entries.items() if isinstance(entries, Mapping) else ():
         if not isinstance(facts, Mapping):
             continue
         known = {key: str(value) for key, value in facts.items() if value}
@@ -92,13 +92,13 @@ def quoted(name: str) -> str:
     return f"“{name}”" if "," in name else name
 
 
-def called(name: str, own: Mapping[str, str] | None = None) -> str:
+def called(name: str, words: Mapping[str, str] | None = None) -> str:
     """What a name of code is called, by its own words first.
 
     >>> called("ef21"), called("exact_diffusion"), called("qsgd", {"qsgd": "QSGD, 4 bits"})
     ('EF21', 'exact diffusion', 'QSGD, 4 bits')
     """
-    return (own or {}).get(name) or NAMES.get(name) or name.replace("_", " ")
+    return (words or {}).get(name) or NAMES.get(name) or name.replace("_", " ")
 
 
 def readable(text: str) -> str:

@@ -44,7 +44,7 @@ class FigureRun:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to read of it."""
+        """Whether the run has anything to read."""
         return bool(self.record.config) or not self.record.curve.empty
 
     def value(self, name: str, along: bool) -> Any:
@@ -63,10 +63,10 @@ class FigureRun:
 
     def last(self, metric: str) -> float:
         """A metric at the end, NaN unless the run is done."""
-        found, curve = self.record.final(metric), self.record.curve
-        if math.isnan(found) and self.record.state == "done" and metric in curve and len(curve):
+        value, curve = self.record.final(metric), self.record.curve
+        if math.isnan(value) and self.record.state == "done" and metric in curve and len(curve):
             return float(curve[metric].iloc[-1])
-        return found
+        return value
 
     def until(self, metric: str, target: str, level: float) -> float:
         """A metric where another first gets as good as a level, NaN if it does not."""
@@ -122,7 +122,7 @@ def kinds(
     """
     settings = dict.fromkeys(key for run in runs for key in run.settings)
     metrics = dict.fromkeys(name for run in runs for name in (*run.record.curve, *_numbers(run.record)))
-    found = {}
+    kind_of = {}
     for option, formula in formulas.items():
         for name in formula.names:
             part, _, end = name.partition(".")
@@ -139,13 +139,13 @@ def kinds(
                 near = did_you_mean(name, [*metrics, *settings, *constants])
                 near = near or f"; there are {', '.join(metrics) or 'no metrics'}"
                 raise ValueError(f"{option} must be of metrics, settings and constants of parts, got {name!r}{near}")
-            found[name] = kind
+            kind_of[name] = kind
     for key in per:
         if key == NAME and key not in settings:
             raise ValueError("--per name must be of a grid that names its cells, got none: add name: to the grid file")
         if key not in settings:
             raise ValueError(f"--per must be a setting of some run, got {key!r}{did_you_mean(key, settings)}")
-    return found
+    return kind_of
 
 
 def _numbers(record: Record) -> list[str]:
@@ -172,7 +172,7 @@ def points(
     kind = kinds(runs, {"--x": x, "--y": y}, per)
     curves = any(kind[name] == "metric" for name in x.along)
     _refuse_what_varies(runs, kind, per)
-    measured = any(each == "metric" for each in kind.values())
+    measured = "metric" in kind.values()
     shown = _shown(runs, measured, curves)
     left_out.update(run.record.state for run in runs if run not in shown)
     rows = _rows(shown, x, y, per, curves)
@@ -214,21 +214,21 @@ def _refuse_what_varies(runs: Sequence[FigureRun], kind: Mapping[str, str], per:
     """Refuse keys that vary among runs which are the same at the axes and in what tells lines apart."""
     flat = [{key: v for key, v in run.settings.items() if key.split(".")[-1] != "seed"} for run in runs]
     varying = [
-        key for key in dict.fromkeys(key for each in flat for key in each) if len({s.get(key) for s in flat}) > 1
+        key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1
     ]
-    parts = [name.partition(".")[0] for name, own in kind.items() if own == "constant"]
+    parts = [name.partition(".")[0] for name, role in kind.items() if role == "constant"]
     free = {*kind, *per} | {key for key in varying if key.partition(".")[0] in parts}
     groups: dict[tuple[str | None, ...], list[dict[str, str]]] = {}
-    for each in flat:
-        groups.setdefault(tuple(each.get(key) for key in sorted(free)), []).append(each)
+    for settings in flat:
+        groups.setdefault(tuple(settings.get(key) for key in sorted(free)), []).append(settings)
     loose = [
         key
         for key in varying
-        if key not in free and key != NAME and any(len({each.get(key) for each in own}) > 1 for own in groups.values())
+        if key not in free and key != NAME and any(len({run.get(key) for run in g}) > 1 for g in groups.values())
     ]
     loose = [key for key in loose if key.rpartition(".")[0] not in loose]  # a part, not all that it brings along
     if loose:
-        values = dict.fromkeys(str(each.get(loose[0], "none")) for each in flat)
+        values = dict.fromkeys(str(settings.get(loose[0], "none")) for settings in flat)
         raise ValueError(
             f"{' and '.join(loose)} must be at an axis, tell lines apart or be fixed, got {loose[0]} "
             f"{', '.join(values)}: a mean over them says nothing; add --per {loose[0]} (in Python, by) or --only "
@@ -272,12 +272,12 @@ def _much(values: pd.Series) -> bool:
 
 def _averaged(rows: pd.DataFrame, per: Sequence[str], words: bool, log: bool) -> pd.DataFrame:
     """Means over seeds, at steps that all of them have."""
-    found = []
-    for _, own in rows.groupby("point", sort=False):
-        n = own["run"].nunique()
-        for _, here in own.groupby("step"):
-            if len(here) == n:
-                x = here["x"].iloc[0] if words else float(here["x"].mean())
-                keys = {key: here[key].iloc[0] for key in per}
-                found.append(keys | dict(zip(COLUMNS, (x, *interval(here["y"], log), n), strict=True)))
-    return pd.DataFrame(found, columns=[*per, *COLUMNS])
+    means = []
+    for _, point in rows.groupby("point", sort=False):
+        n = point["run"].nunique()
+        for _, at_step in point.groupby("step"):
+            if len(at_step) == n:
+                x = at_step["x"].iloc[0] if words else float(at_step["x"].mean())
+                keys = {key: at_step[key].iloc[0] for key in per}
+                means.append(keys | dict(zip(COLUMNS, (x, *interval(at_step["y"], log), n), strict=True)))
+    return pd.DataFrame(means, columns=[*per, *COLUMNS])

@@ -93,12 +93,12 @@ def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int | None:
     (4, 3)
     >>> decimals([Estimate(0.9, 0.011, 3), Estimate(2e-6, 1e-6, 3)], quantity("val_loss"))
     """
-    found = [each for each in estimates if each and not each.log]
-    halves = sorted(each.half * of.scale for each in found if each.half)
+    linear = [estimate for estimate in estimates if estimate and not estimate.log]
+    halves = sorted(estimate.half * of.scale for estimate in linear if estimate.half)
     if of.unit == "%":
         return min(max(_second(halves), 1), 2) if halves else 2
     places = min(max(_second(halves), 2), 4) if halves else 3
-    least = min((max(abs(each.mean), each.half or 0.0) or math.inf for each in found), default=math.inf)
+    least = min((max(abs(estimate.mean), estimate.half or 0.0) or math.inf for estimate in linear), default=math.inf)
     return places if least * of.scale >= 10 ** (1 - places) else None
 
 

@@ -66,7 +66,7 @@ class Reached:
 
     @property
     def short(self) -> str:
-        """What stands in place of what it took."""
+        """The words that stand in place of the cost."""
         return shortfall(self.n, self.of)
 
 
@@ -106,15 +106,15 @@ def table_row(
 ) -> TableRow:
     names = dict.fromkeys((*FINALS, *INSIDE, metric))
     finals = {name: final for name in names if (final := variant.final(name)) is not None}
-    theirs = base.final("wire_bytes") if base else None
-    ours = finals.get("wire_bytes")
+    base_bytes = base.final("wire_bytes") if base else None
+    wire_bytes = finals.get("wire_bytes")
     return TableRow(
         variant,
         finals,
         _paired(variant, base, metric),
         _paired(variant, champion, metric),
         base,
-        theirs.mean / ours.mean if theirs and ours and ours.mean > 0 else None,
+        base_bytes.mean / wire_bytes.mean if base_bytes and wire_bytes and wire_bytes.mean > 0 else None,
         _reached(variant, goal) if goal else None,
     )
 
@@ -171,16 +171,16 @@ def prominent(variants: Sequence[Variant], bases: Sequence[Variant], metric: str
     sign = -1.0 if higher_is_better(metric) else 1.0
 
     def rank(variant: Variant) -> tuple[bool, int, float]:
-        own, others = ({*each.labels.items()} if each else set() for each in (variant, base))
-        apart = {key for key, _ in own ^ others if base and key.split(".")[0] not in CHOICES}
+        differing = variant.labels.items() ^ base.labels.items() if base else set()
+        changes = {key for key, _ in differing if key.split(".")[0] not in CHOICES}
         final = variant.final(metric)
-        return bool(variant.chosen.doubts), len(apart), sign * final.mean if final else math.inf
+        return bool(variant.chosen.doubts), len(changes), sign * final.mean if final else math.inf
 
     ordered = sorted(first, key=lambda variant: (variant is not base, *rank(variant)))
     methods = [variant.runs[0].setting("method") for variant in ordered]
     once = [variant for i, variant in enumerate(ordered) if methods[i] not in methods[:i]]
     chosen = [*once, *(variant for variant in ordered if variant not in once)][:NAMED]
-    return tuple(variant.kind for variant in sorted(chosen, key=lambda each: (each is not base, each.number)))
+    return tuple(variant.kind for variant in sorted(chosen, key=lambda variant: (variant is not base, variant.number)))
 
 
 def differs_from_best(row: TableRow) -> bool | None:

@@ -31,12 +31,12 @@ class Estimate:
 
     @property
     def shift(self) -> float:
-        """How far from none a difference is, or a ratio by its logarithm."""
+        """The distance of a difference from 0, or of a ratio from 1 by its logarithm."""
         return math.log(self.mean) if self.log else self.mean
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the interval; the mean where one seed has none."""
+        """The ends of the interval; the mean where one seed has none."""
         half = self.half or 0.0
         if self.log:
             return self.mean * math.exp(-half), self.mean * math.exp(half)
@@ -44,7 +44,7 @@ class Estimate:
 
     @property
     def tells(self) -> bool:
-        """Does the interval leave no difference out?"""
+        """Whether the interval excludes "no difference"."""
         return self.half is not None and abs(self.shift) > self.half
 
 
@@ -63,13 +63,13 @@ def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
 
     With `log` those of the logarithms of positive values.
 
-    >>> found = estimate([1.0, 2.0, 3.0])
-    >>> found.mean, round(found.half, 3), found.n
+    >>> result = estimate([1.0, 2.0, 3.0])
+    >>> result.mean, round(result.half, 3), result.n
     (2.0, 2.484, 3)
     >>> estimate([1.0]), estimate([math.nan])
     (Estimate(mean=1.0, half=None, n=1, log=False), None)
-    >>> found = estimate([1e-6, 1e-4], log=True)
-    >>> round(found.mean, 9), round(found.half, 1)
+    >>> result = estimate([1e-6, 1e-4], log=True)
+    >>> round(result.mean, 9), round(result.half, 1)
     (1e-05, 29.3)
     """
     finite = np.array([value for value in values if math.isfinite(value)])
@@ -77,8 +77,8 @@ def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
     if n == 0:
         return None
     if log:
-        found = estimate(np.log(finite))
-        return found and Estimate(math.exp(found.mean), found.half, n, log=True)
+        logarithm = estimate(np.log(finite))
+        return logarithm and Estimate(math.exp(logarithm.mean), logarithm.half, n, log=True)
     mean = float(finite.mean())
     if n == 1:
         return Estimate(mean, None, 1)
@@ -89,18 +89,18 @@ def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
 def interval(values: Iterable[float], log: bool) -> tuple[float, float, float]:
     """The mean and the ends of its 95 % interval; on a logarithmic axis those of the logarithms.
 
-    >>> [round(each, 3) for each in interval([0.5, 1.0, 2.0], log=True)]
+    >>> [round(end, 3) for end in interval([0.5, 1.0, 2.0], log=True)]
     [1.0, 0.179, 5.595]
     """
     finite = [value for value in values if math.isfinite(value)]
     if log and finite and min(finite) > 0:
         mean, low, high = map(math.exp, interval([math.log(value) for value in finite], log=False))
         return mean, low, high
-    found = estimate(finite)
-    if found is None:
+    result = estimate(finite)
+    if result is None:
         return math.nan, math.nan, math.nan
-    half = found.half or 0.0
-    return found.mean, found.mean - half, found.mean + half
+    half = result.half or 0.0
+    return result.mean, result.mean - half, result.mean + half
 
 
 def t_quantile(freedom: int) -> float:
@@ -114,10 +114,10 @@ def t_quantile(freedom: int) -> float:
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
-def paired(ours: Mapping[int, float], theirs: Mapping[int, float], log: bool = False) -> Estimate | None:
-    """The mean of our value minus theirs over the seeds that both have: what a seed does to both cancels.
+def paired(values: Mapping[int, float], baseline: Mapping[int, float], log: bool = False) -> Estimate | None:
+    """The mean of values minus those of a base over the seeds that both have: what a seed does to both cancels.
 
-    With `log` the geometric mean of ours over theirs.
+    With `log` the geometric mean of the values over the base's.
 
     >>> paired({0: 0.75, 1: 0.5, 7: 0.1}, {0: 0.5, 1: 0.25, 8: 0.9})
     Estimate(mean=0.25, half=0.0, n=2, log=False)
@@ -126,10 +126,10 @@ def paired(ours: Mapping[int, float], theirs: Mapping[int, float], log: bool = F
     >>> paired({0: 1e-3, 1: 4e-6}, {0: 2e-3, 1: 8e-6}, log=True)
     Estimate(mean=0.5, half=0.0, n=2, log=True)
     """
-    shared = [(ours[seed], theirs[seed]) for seed in sorted(ours.keys() & theirs.keys())]
+    shared = [(values[seed], baseline[seed]) for seed in sorted(values.keys() & baseline.keys())]
     if log:
-        return estimate((our / their for our, their in shared), log=True)
-    return estimate(0.0 if math.isclose(our, their, rel_tol=ROUNDING) else our - their for our, their in shared)
+        return estimate((x / y for x, y in shared), log=True)
+    return estimate(0.0 if math.isclose(x, y, rel_tol=ROUNDING) else x - y for x, y in shared)
 
 
 def higher_is_better(metric: str) -> bool:
@@ -218,14 +218,14 @@ class Ratio:
     n: int
 
 
-def paired_ratio(theirs: Mapping[int, float], ours: Mapping[int, float]) -> Ratio | None:
-    """Their value over ours, seed by seed, over the seeds that both have: Student's t on the logarithms.
+def paired_ratio(baseline: Mapping[int, float], values: Mapping[int, float]) -> Ratio | None:
+    """A base's values over others, seed by seed, over the seeds that both have: Student's t on the logarithms.
 
     >>> paired_ratio({0: 4.0, 1: 8.0, 7: 1.0}, {0: 2.0, 1: 4.0})
     Ratio(mean=2.0, low=2.0, high=2.0, n=2)
     """
-    shared = sorted(theirs.keys() & ours.keys())
-    logarithm = estimate(math.log(theirs[seed] / ours[seed]) for seed in shared if theirs[seed] > 0 and ours[seed] > 0)
+    shared = [(baseline[seed], values[seed]) for seed in sorted(baseline.keys() & values.keys())]
+    logarithm = estimate(math.log(x / y) for x, y in shared if x > 0 and y > 0)
     if logarithm is None:
         return None
     low, high = (

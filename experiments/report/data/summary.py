@@ -51,7 +51,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def standing(analysis: Analysis) -> str:
-    """Whether the grid is finished, in a sentence."""
+    """A sentence on whether the grid is finished."""
     states, total = analysis.states, sum(analysis.states.values())
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     if not states.get("done"):
@@ -221,7 +221,7 @@ def _seeds(differences: Sequence[Estimate | None]) -> str:
     >>> _seeds([Estimate(0.1, None, 1)]), _seeds([Estimate(0.1, 0.2, 3), Estimate(0.1, 0.2, 5), None])
     ('1 seed', '3 to 5 seeds')
     """
-    counts = sorted({each.n for each in differences if each})
+    counts = sorted({difference.n for difference in differences if difference})
     most = f" to {counts[-1]}" if len(counts) > 1 else ""
     return f"{counts[0]}{most} seed{'s' if counts[-1] > 1 else ''}"
 

@@ -21,7 +21,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """A planned cell and what became of it."""
+    """A planned cell and its result."""
 
     cell: StoredCell
     record: Record
@@ -34,7 +34,7 @@ class RecordedRun:
 
     @property
     def processes(self) -> int:
-        """On how many processes it ran; 1 where all its workers are simulated."""
+        """The number of its processes; 1 where all its workers are simulated."""
         number = self.record.environment.get("world_size", self.record.config.get("nproc"))
         return number if isinstance(number, int) else 1
 
@@ -55,16 +55,15 @@ class RecordedRun:
 
     def settings_without(self, keys: Collection[str]) -> Labels:
         """All keys that decide the result and their values, but these."""
-        found = leaves(self.record.config)
-        return tuple(sorted((key, value) for key, value in found.items() if key not in keys))
+        return tuple(sorted((key, value) for key, value in leaves(self.record.config).items() if key not in keys))
 
     @cached_property
     def _settings(self) -> dict[str, str]:
         settings = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
-        found = leaves(self.record.config)
+        values = leaves(self.record.config)
         for stronger in (settings, self.cell.labels):
-            found |= {key: value for key, value in stronger.items() if value}
-        return found
+            values |= {key: value for key, value in stronger.items() if value}
+        return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +75,7 @@ class Trial:
 
     @property
     def complete(self) -> bool:
-        """Are all its runs done?"""
+        """Whether all its runs are done."""
         return all(run.record.state == "done" for run in self.runs)
 
     @cached_property
@@ -138,7 +137,7 @@ class Variant:
 
     @property
     def diverged(self) -> bool:
-        """Do its curves show nothing but runs that diverged?"""
+        """Whether its curves show only runs that diverged."""
         return bool(self.drawn) and all(run.record.state == "diverged" for run in self.drawn)
 
     @cached_property
@@ -148,7 +147,7 @@ class Variant:
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
     def has(self, settings: Mapping[str, str]) -> bool:
-        """Does some run of it, at the chosen values of what is tuned, have all these settings?"""
+        """Whether some run of it, at the chosen values of what is tuned, has all these settings."""
         return any(all(run.setting(key) == value for key, value in settings.items()) for run in self.runs)
 
     def finals(self, metric: str) -> dict[int, float]:
@@ -162,16 +161,16 @@ class Variant:
 
 def by_logarithm(variants: Sequence[Variant], metrics: Collection[str]) -> tuple[Variant, ...]:
     """The variants, those of metrics by logarithm whose final numbers span so much on a task that axes would be."""
-    found: dict[str, frozenset[str]] = {}
+    logs: dict[str, frozenset[str]] = {}
     for task in dict.fromkeys(variant.task for variant in variants):
-        own = [variant for variant in variants if variant.task == task]
-        ends = {metric: [end for each in own for end in each.finals(metric).values()] for metric in metrics}
-        found[task] = frozenset(metric for metric, values in ends.items() if spans(values))
-    return tuple(replace(variant, logs=found[variant.task]) for variant in variants)
+        same_task = [variant for variant in variants if variant.task == task]
+        ends = {metric: [end for variant in same_task for end in variant.finals(metric).values()] for metric in metrics}
+        logs[task] = frozenset(metric for metric, values in ends.items() if spans(values))
+    return tuple(replace(variant, logs=logs[variant.task]) for variant in variants)
 
 
 def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:
-    """How many runs stand how, in the order of `STATES`."""
+    """The number of runs in each state, in the order of `STATES`."""
     counts = Counter(run.record.state for run in runs)
     return {state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]}
 
@@ -205,13 +204,13 @@ def task_keys(labels: Sequence[Mapping[str, str]]) -> list[str]:
     >>> task_keys(grid), task_keys(grid[1:]), task_keys(grid[:2])
     (['task.alpha'], [], [])
     """
-    keys = ["task"] * any("task" in each for each in labels)
-    for key in dict.fromkeys(key for each in labels for key in each if key.startswith("task.")):
+    keys = ["task"] * any("task" in entry for entry in labels)
+    for key in dict.fromkeys(key for entry in labels for key in entry if key.startswith("task.")):
         families: dict[Labels, set[str]] = defaultdict(set)
         parts: Counter[tuple[str | None, ...]] = Counter()
-        for each in labels:
-            families[tuple((k, v) for k, v in each.items() if k != key)].add(each.get(key, ""))
-            parts[tuple(each.get(k) for k in (*keys, key))] += 1
+        for entry in labels:
+            families[tuple((k, v) for k, v in entry.items() if k != key)].add(entry.get(key, ""))
+            parts[tuple(entry.get(k) for k in (*keys, key))] += 1
         if max(parts.values()) > 1 and min(map(len, families.values())) > 1:
             keys.append(key)
     return keys
@@ -263,7 +262,7 @@ def open_choice(variant: Variant, grid: StoredGrid) -> list[str]:
 
 
 def is_number(text: str | None) -> bool:
-    """Can a label be read as a finite number?
+    """Whether a label can be read as a finite number.
 
     >>> is_number("1e-3"), is_number("ring"), is_number(None)
     (True, False, False)
@@ -288,16 +287,16 @@ def _names(tasks: Sequence[str], labels: Sequence[Mapping[str, str]], cells: Seq
     ['dsgd ring', 'period=8']
     """
     names = [
-        cell.name or " ".join(_word(*label) for label in own.items()) or cell.run.split("-")[0]
-        for cell, own in zip(cells, labels, strict=True)
+        cell.name or " ".join(_word(*label) for label in settings.items()) or cell.run.split("-")[0]
+        for cell, settings in zip(cells, labels, strict=True)
     ]
     alike: dict[tuple[str, str], list[Mapping[str, str]]] = defaultdict(list)
-    for task, name, own in zip(tasks, names, labels, strict=True):
-        alike[task, name].append(own)
-    for i, (task, own, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
+    for task, name, settings in zip(tasks, names, labels, strict=True):
+        alike[task, name].append(settings)
+    for i, (task, settings, cell) in enumerate(zip(tasks, labels, cells, strict=True)):
         if len(same := alike[task, names[i]]) > 1:
-            differing = (key for key in own if not cell.name or any(each.get(key) != own[key] for each in same))
-            names[i] = f"{cell.name or ''} {' '.join(f'{key}={own[key]}' for key in differing)}".strip()
+            differing = (key for key in settings if not cell.name or any(x.get(key) != settings[key] for x in same))
+            names[i] = f"{cell.name or ''} {' '.join(f'{key}={settings[key]}' for key in differing)}".strip()
     return names
 
 

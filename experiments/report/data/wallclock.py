@@ -66,7 +66,7 @@ class VariantSeconds:
 
     @property
     def timeline(self) -> Modelled | None:
-        """Of its first run, for the parts of a step."""
+        """The timeline of its first run, for the parts of a step."""
         return next(iter(self.timelines.values()), None)
 
     @property
@@ -118,7 +118,7 @@ class Modeller:
         key = json.dumps({name: value for name, value in config.items() if name not in ("steps", "nproc")}, default=str)
         if key not in self._profiles:
             strategy, task = build.strategy(config), work(config)
-            found = profile(
+            self._profiles[key] = strategy, profile(
                 strategy,
                 self._layout or task.layout,
                 config["workers"],
@@ -126,11 +126,10 @@ class Modeller:
                 collective=config.get("collective", "auto"),
                 dtype=task.dtype,
             )
-            self._profiles[key] = strategy, found
         return self._profiles[key]
 
     def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
-        """So many steps of a run on a place.
+        """The timeline of some steps of a run on a place.
 
         Raises
         ------
@@ -146,7 +145,7 @@ class Modeller:
         return modelled(sent, cluster, steps=steps, compute=compute)
 
     def _attended(self, config: Mapping[str, Any], steps: int) -> Attended:
-        """What those who are there send in a run."""
+        """What the workers that are present send in a run."""
         key = json.dumps({**config, "steps": steps}, default=str)
         if key not in self._attendances:
             (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
@@ -176,15 +175,15 @@ def places_of(
     """The clusters that were named, or else the grid's."""
     named = [{"cluster": name} for name in clusters] or analysis.grid.clusters
     general = {"step_seconds": step_seconds, "efficiency": efficiency}
-    given = {key: value for key, value in general.items() if value is not None}
-    if given and not named:
-        raise ValueError(f"{' and '.join(given)} must be of a cluster; name one with --cluster")
-    for entry, key in ((entry, key) for entry in named for key in given if key in entry):
+    options = {key: value for key, value in general.items() if value is not None}
+    if options and not named:
+        raise ValueError(f"{' and '.join(options)} must be of a cluster; name one with --cluster")
+    for entry, key in ((entry, key) for entry in named for key in options if key in entry):
         raise ValueError(
-            f"{key} must be left out where the grid's clusters say theirs, got {given[key]} beside {entry[key]} of "
+            f"{key} must be left out where the grid's clusters say theirs, got {options[key]} beside {entry[key]} of "
             f"{entry['cluster']}; name the clusters with --cluster"
         )
-    return read_places([{**entry, **given} for entry in named])
+    return read_places([{**entry, **options} for entry in named])
 
 
 def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock:
@@ -193,13 +192,13 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
     @cache
     def linked(number: int, bandwidth: float) -> Modelled:
-        """A variant's steps to the target, the links having another bandwidth."""
+        """A variant's steps to the target with links of another bandwidth."""
         config, steps = _config(rows[number]), max(rows[number].steps_to_target.values())
         return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
 
-    found = tuple(_compared(row, rows, linked) for row in analysis.rows)
-    base = next((row for row in found if analysis.baselines and row.variant is analysis.baselines[0]), None)
-    return Wallclock(place, found, base, _work(found), _latency_share(base, place, modeller))
+    variants = tuple(_compared(row, rows, linked) for row in analysis.rows)
+    base = next((row for row in variants if analysis.baselines and row.variant is analysis.baselines[0]), None)
+    return Wallclock(place, variants, base, _work(variants), _latency_share(base, place, modeller))
 
 
 def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[str, Target]) -> VariantSeconds:
@@ -210,7 +209,7 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
     if not runs:
         return VariantSeconds(variant, "no run of it has measured anything yet")
     try:
-        found = {
+        timelines = {
             name: modeller.timeline(run.record.parts, place, int(run.record.curve["step"].max()))
             for name, run in runs.items()
         }
@@ -218,9 +217,9 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
     except Exception as error:  # a plug-in's own code runs here
         return VariantSeconds(variant, " ".join(str(error).split()) or type(error).__name__)
     firsts = {run.seed: reached for run in ended if (reached := _steps_to(run, target)) is not None}
-    seconds = {run.seed: found[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
+    seconds = {run.seed: timelines[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
     of = row.reached.of if row.reached else 0
-    return VariantSeconds(variant, "", found, firsts, seconds, of, note=note)
+    return VariantSeconds(variant, "", timelines, firsts, seconds, of, note=note)
 
 
 def _steps_to(run: RecordedRun, target: Target | None) -> int | None:
@@ -232,24 +231,24 @@ def _compared(
     row: TableRow, rows: Mapping[int, VariantSeconds], linked: Callable[[int, float], Modelled]
 ) -> VariantSeconds:
     """A variant with its speed-up over the baseline, and where it loses."""
-    ours = rows[row.variant.number]
-    theirs = rows[row.baseline.number] if row.baseline else None
-    if theirs is None or theirs is ours or theirs.short or ours.short:
-        return ours
-    speed_up = paired_ratio(theirs.seconds_to_target, ours.seconds_to_target)
+    variant = rows[row.variant.number]
+    baseline = rows[row.baseline.number] if row.baseline else None
+    if baseline is None or baseline is variant or baseline.short or variant.short:
+        return variant
+    speed_up = paired_ratio(baseline.seconds_to_target, variant.seconds_to_target)
     if speed_up is None:
-        return ours
+        return variant
 
     def slowness(bandwidth: float) -> float:
-        """The geometric mean of our seconds over theirs, less 1, the links having this bandwidth."""
+        """The geometric mean of the variant's seconds over the baseline's, less 1, with links of this bandwidth."""
         seconds = [
-            {seed: linked(each.variant.number, bandwidth).seconds(step) for seed, step in each.steps_to_target.items()}
-            for each in (ours, theirs)
+            {seed: linked(side.variant.number, bandwidth).seconds(step) for seed, step in side.steps_to_target.items()}
+            for side in (variant, baseline)
         ]
         ratio = paired_ratio(*seconds)
         return ratio.mean - 1.0 if ratio else 0.0
 
-    return replace(ours, speed_up=speed_up, loses=cross_over(slowness).words)
+    return replace(variant, speed_up=speed_up, loses=cross_over(slowness).words)
 
 
 def _config(row: VariantSeconds) -> Mapping[str, Any]:
@@ -260,18 +259,18 @@ def _config(row: VariantSeconds) -> Mapping[str, Any]:
 
 def _work(rows: Sequence[VariantSeconds]) -> Work | None:
     """What all variants compute; None where they differ or cannot be modelled."""
-    found = [work(_config(row)) for row in rows if row.timelines]
-    return found[0] if found and all(each.flops == found[0].flops for each in found) else None
+    jobs = [work(_config(row)) for row in rows if row.timelines]
+    return jobs[0] if jobs and all(job.flops == jobs[0].flops for job in jobs) else None
 
 
 def _latency_share(base: VariantSeconds | None, place: Place, modeller: Modeller) -> float | None:
     if base is None or not base.timelines:
         return None
     config = _config(base)
-    n, (_, found) = config["workers"], modeller.profile(config)
-    steps = range(found.first, found.first + found.period)
+    n, (_, traffic) = config["workers"], modeller.profile(config)
+    steps = range(traffic.first, traffic.first + traffic.period)
     sums = []
-    for each in (place, place.with_link(INFINITE, n)):
-        bill = Billing(each.holding(n), n)
-        sums.append(sum(bill.seconds(operation) for step in steps for operation in found.operations(step)))
+    for cluster in (place, place.with_link(INFINITE, n)):
+        bill = Billing(cluster.holding(n), n)
+        sums.append(sum(bill.seconds(operation) for step in steps for operation in traffic.operations(step)))
     return sums[1] / sums[0] if sums[0] > 0 else None

@@ -31,7 +31,7 @@ class AxisLimits:
 
     @property
     def broken(self) -> bool:
-        """Are there such few, who would squeeze the others?"""
+        """Whether a few variants would squeeze the others."""
         return self.inner != self.outer
 
 
@@ -72,16 +72,16 @@ def cuts(ranges: Sequence[tuple[float, float]]) -> tuple[float, float]:
     ((0.94, 0.97), (0.1, 0.97))
     """
     hull, ordered, few = _hull(ranges), sorted(ranges), (len(ranges) - 1) // 2
-    found, fewest = hull, few
+    best, fewest = hull, few
     for below in range(few + 1):
-        kept = sorted(ordered[below:], key=lambda each: each[1])
-        lows = [*accumulate((low for low, _ in kept), min)]
+        rest = sorted(ordered[below:], key=lambda span: span[1])
+        lows = [*accumulate((low for low, _ in rest), min)]
         for count in range(max(below, 1), fewest + 1):
-            low, high = lows[-1 - count + below], kept[-1 - count + below][1]
+            low, high = lows[-1 - count + below], rest[-1 - count + below][1]
             if high - low < SQUEEZED * (hull[1] - hull[0]):
-                found, fewest = (low, high), count
+                best, fewest = (low, high), count
                 break
-    return found
+    return best
 
 
 def fit(axes: Axes, which: str, shown: AxisLimits) -> None:
@@ -145,7 +145,7 @@ class LogTicks(LogLocator):
             for subs, stride in choices
         ]
         tries += [[*MaxNLocator(bins, steps=[1, 2, 2.5, 5, 10]).tick_values(vmin, vmax)] for bins in (5, 4, 6, 8)]
-        within = [[float(tick) for tick in each if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)] for each in tries]
+        within = [[float(tick) for tick in ticks if vmin * (1 - 1e-9) <= tick <= vmax * (1 + 1e-9)] for ticks in tries]
         enough = [ticks for ticks in within if len(ticks) > 2]
         return next((ticks for ticks in enough if len(ticks) <= self.room), min(enough or within[-1:], key=len))
 

@@ -206,7 +206,7 @@ def folded(text: str, room: float) -> str:
 
 @cache
 def inches_wide(text: str) -> float:
-    """Of the longest line of a text in small letters, where letters have their usual size."""
+    """Inches of the longest line of a text in small letters, where letters have their usual size."""
     font = FontProperties(family="DejaVu Sans", size=SMALL)
     lines = (text_to_path.get_text_width_height_descent(line, font, ismath=False) for line in text.split("\n"))
     return HINTED * float(max(width for width, *_ in lines)) / 72
@@ -253,10 +253,10 @@ def canvas(figure: Figure) -> Canvas:
         row, column = divmod(i, figure.columns)
         panel.draw(drawn.add_axes(panel.box(sum(widths[:column]), size[1] - (row + 1) * height, size)))
     if figure.legend:
-        fills: list[Any] = ["none" if each.hollow else "full" for _, each in figure.legend]
+        fills: list[Any] = ["none" if entry.hollow else "full" for _, entry in figure.legend]
         handles = [
-            Line2D([], [], **each.line, markersize=4, fillstyle=fill)
-            for (_, each), fill in zip(figure.legend, fills, strict=True)
+            Line2D([], [], **entry.line, markersize=4, fillstyle=fill)
+            for (_, entry), fill in zip(figure.legend, fills, strict=True)
         ]
         drawn.legend(handles, names, loc="lower center", ncols=columns, fontsize=letters(8))
     return drawn

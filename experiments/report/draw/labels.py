@@ -56,8 +56,8 @@ def write_labels(
     renderer = FigureCanvasAgg(cast(Canvas, axes.figure)).get_renderer()  # one for all labels: making it takes longest
     spots = [(ring, angle) for ring in RINGS for angle in ANGLES]
     distances = np.array([ring for ring, _ in spots])
-    there = [text.get_window_extent(renderer).extents for text in axes.texts]
-    written = np.reshape(there, (-1, 4)) / point + OUTWARD
+    extents = [text.get_window_extent(renderer).extents for text in axes.texts]
+    written = np.reshape(extents, (-1, 4)) / point + OUTWARD
     for label, centre in zip(labels, centres, strict=True):
         text = axes.annotate(label.text, (label.x, label.y), fontsize=letters(SMALL))
         extent = text.get_window_extent(renderer)
@@ -121,7 +121,7 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
     ends = axes.transData.transform([(label.x, label.y) for label in labels])
     heights = np.array([inches_high(label.text) * axes.figure.dpi for label in labels])
     order = np.argsort(ends[:, 1], kind="stable")
-    places = apart(ends[order, 1], heights[order], (frame.y0, frame.y1))
+    places = spread(ends[order, 1], heights[order], (frame.y0, frame.y1))
     for i, place in zip(order, places, strict=True):
         label, aside = labels[i], frame.x1 + ASIDE * axes.figure.dpi
         offset = (np.array([aside, place]) - ends[i]) / point
@@ -150,17 +150,17 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
         )
 
 
-def apart(
-    wanted: NDArray[np.float64], heights: NDArray[np.float64], inside: tuple[float, float]
+def spread(
+    ideal: NDArray[np.float64], heights: NDArray[np.float64], inside: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Where labels of some heights stand, from below, that would stand at `wanted`: moved as little as must be.
+    """The centres of labels of some heights, from below: moved from `ideal` as little as must be.
 
-    >>> apart(np.array([0.0, 1.0, 9.0]), np.array([2.0, 2.0, 2.0]), (0.0, 10.0)).tolist()
+    >>> spread(np.array([0.0, 1.0, 9.0]), np.array([2.0, 2.0, 2.0]), (0.0, 10.0)).tolist()
     [1.0, 3.0, 9.0]
     """
     before = np.cumsum(heights) - heights / 2
     blocks: list[list[float]] = []  # labels that touch move as one: their mean, and how many they are
-    for place in wanted - before:
+    for place in ideal - before:
         blocks.append([float(place), 1.0])
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (one, few), (other, more) = blocks[-2:]
@@ -170,5 +170,5 @@ def apart(
 
 
 def inches_high(text: str) -> float:
-    """Of all lines of a label, with some space."""
+    """Inches of all lines of a label, with some space."""
     return letters(LOWER) * (text.count("\n") + 1) + 0.02

@@ -61,10 +61,10 @@ class MeanLine:
     @property
     def look(self) -> Look:
         """Colour, dash and marker."""
-        own = look(self.colour + 1)
-        dash = DASHES[(DASHES.index(own.dash) + self.style) % len(DASHES)]
+        base = look(self.colour + 1)
+        dash = DASHES[(DASHES.index(base.dash) + self.style) % len(DASHES)]
         marker = MARKERS[(self.colour + self.style) % len(MARKERS)]
-        return replace(own, colour=self.ink or own.colour, dash=dash, marker=marker)
+        return replace(base, colour=self.ink or base.colour, dash=dash, marker=marker)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,7 @@ def figure(
         folds = {label: folded(label, NAMED) for label in named}
         right = size * max((ASIDE + inches_wide(text) + 0.08 for text in folds.values()), default=0.15)
         left, below = size * (0.2 if i else 0.75), size * max(0.45, 0.22 + LOWER * places)
-        above = size * (0.3 if any(each.title for each in drawn.panels) else 0.12)
+        above = size * (0.3 if any(other.title for other in drawn.panels) else 0.12)
         draw = partial(_panel, panel=panel, drawn=drawn, limits=limits, names=folds, first=i == 0)
         across = width / len(drawn.panels) if width else left + wide + right
         parts.append(Panel(str(i), draw, across, height or HIGH + below + above, (left, right, below, above)))
@@ -165,27 +165,26 @@ def _panel(
 def _end(line: MeanLine) -> tuple[float, float]:
     """Where a line has its name: at its last point, or where a guide of its own goes on to."""
     points = line.points if len(line.points) else line.printed
-    ends = [(float(each[-1, 0]), float(each[-1, 1])) for each in (points, *line.guides.values()) if len(each)]
+    ends = [(float(curve[-1, 0]), float(curve[-1, 1])) for curve in (points, *line.guides.values()) if len(curve)]
     return max(ends, key=lambda end: end[0])
 
 
 def draw_line(axes: Axes, line: MeanLine, drawn: Drawing, bottom: float, aside: float = 0.0) -> None:
     """Means with intervals, and what is printed: joined where no two points stand above each other."""
-    own, (x, mean, low, high) = line.look, line.points.T
+    look, (x, mean, low, high) = line.look, line.points.T
     low = np.maximum(low, bottom)
     if drawn.curves:
-        marker = own.marker if len(x) <= DENSE else ""
-        axes.plot(x, mean, color=own.colour, linestyle=own.dash, marker=marker, label=line.label)
-        axes.fill_between(x, low, high, color=own.colour, alpha=0.13, linewidth=0)
+        marker = look.marker if len(x) <= DENSE else ""
+        axes.plot(x, mean, color=look.colour, linestyle=look.dash, marker=marker, label=line.label)
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0)
     else:
         joined = len({*x}) == len(x) and not drawn.places
-        axes.plot(
-            x + aside, mean, color=own.colour, linestyle=own.dash if joined else "", marker=own.marker, label=line.label
-        )
-        axes.vlines(x + aside, low, high, color=own.colour, linewidth=1.0, alpha=0.5)
+        dash = look.dash if joined else ""
+        axes.plot(x + aside, mean, color=look.colour, linestyle=dash, marker=look.marker, label=line.label)
+        axes.vlines(x + aside, low, high, color=look.colour, linewidth=1.0, alpha=0.5)
     if len(line.printed):
-        hollow: dict[str, Any] = {"marker": own.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}
-        axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=own.colour, zorder=3, **hollow)
+        hollow: dict[str, Any] = {"marker": look.marker, "markersize": 6.5, "fillstyle": "none", "linestyle": ""}
+        axes.plot(line.printed[:, 0] + aside, line.printed[:, 1], color=look.colour, zorder=3, **hollow)
 
 
 def _guide(axes: Axes, guide: str, exponent: float | None, panel: LinePanel) -> Points:
@@ -195,14 +194,14 @@ def _guide(axes: Axes, guide: str, exponent: float | None, panel: LinePanel) -> 
         points = power(panel, exponent)
         axes.plot(*points.T, color=QUIET, **style)
         return points
-    found = [(line, line.guides[guide]) for line in panel.lines if len(line.guides.get(guide, ()))]
-    every = np.unique(np.concatenate([points for _, points in found]), axis=0) if found else np.empty((0, 2))
-    if len({*every[:, 0]}) == len(every) or len(found) == 1:
+    guides = [(line, line.guides[guide]) for line in panel.lines if len(line.guides.get(guide, ()))]
+    every = np.unique(np.concatenate([points for _, points in guides]), axis=0) if guides else np.empty((0, 2))
+    if len({*every[:, 0]}) == len(every) or len(guides) == 1:
         axes.plot(*every.T, color=QUIET, **style)
         return every
-    for line, points in found:
+    for line, points in guides:
         axes.plot(*points.T, color=line.look.colour, **style)
-    return found[-1][1]
+    return guides[-1][1]
 
 
 def power(panel: LinePanel, exponent: float) -> Points:
@@ -238,7 +237,7 @@ def _hull(means: list[float], wide: Sequence[float], log: bool, pad: float) -> t
     low, high = turn(min(means)), turn(max(means))
     lengths = [turn(b) - turn(a) for a, b in zip(wide[::2], wide[1::2], strict=True) if not log or a > 0]
     room = max(high - low, float(np.median(lengths or [0.0])))
-    ends = [turn(each) for each in wide if not log or each > 0]
+    ends = [turn(end) for end in wide if not log or end > 0]
     low, high = max(min([low, *ends]), low - room), min(max([high, *ends]), high + room)
     space = pad * (high - low) or (0.1 if log else 0.1 * abs(high) or 1.0)
     back = (lambda end: 10**end) if log else float

@@ -88,16 +88,16 @@ def networks(analysis: Analysis) -> tuple[list[UsedTopology], list[str]]:
         if record is not None:
             node = record.config["topology"]
             try:
-                kept = inside(node, record.folder)
-                users.setdefault((json.dumps(node, sort_keys=True), json.dumps(kept)), []).append(variant.name)
+                stored = inside(node, record.folder)
+                users.setdefault((json.dumps(node, sort_keys=True), json.dumps(stored)), []).append(variant.name)
             except ValueError as error:
                 faults.append(f"topology {title(node)} is not drawn: {error}")
     from commeff.experiments.config import build
 
     topologies = []
-    for (text, kept), names in users.items():
+    for (text, stored), names in users.items():
         try:
-            node = json.loads(kept)
+            node = json.loads(stored)
             if (largest := _largest(node)) > MOST:
                 raise ValueError(f"reports build topologies of at most {MOST:,} workers, got {largest:,}")
             built = build.topology({"topology": node})
@@ -127,12 +127,12 @@ def title(node: dict[str, object]) -> str:
     >>> title({"_target_": "commeff.topologies.lazy", "topology": {"_target_": "commeff.topologies.ring", "n": 8}})
     'lazy (ring)'
     """
-    own = [
+    parts = [
         f"({title(value)})" if isinstance(value, dict) else f"{key}={value}"
         for key, value in node.items()
         if not key.startswith("_") and key != "n"
     ]
-    return " ".join([short(str(node["_target_"])), *own])
+    return " ".join([short(str(node["_target_"])), *parts])
 
 
 def draw_network(axes: Axes, name: str, n: int, first: NDArray[np.int64], later: NDArray[np.int64]) -> None:

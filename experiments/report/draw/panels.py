@@ -61,7 +61,7 @@ class Spot:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of its interval."""
+        """The ends of its interval."""
         return Estimate(self.value, self.half, 1, self.log).ends
 
 
@@ -185,8 +185,8 @@ def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) 
         low = np.maximum(low, y**2 / np.maximum(high, shown.outer[0]))  # no further down than up
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
-    apart = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
-    axes.plot(x, y, **look.line, **single, markevery=apart, gid=gid)
+    spacing = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
+    axes.plot(x, y, **look.line, **single, markevery=spacing, gid=gid)
 
 
 def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
@@ -197,10 +197,10 @@ def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
     if higher_is_better(y):
         late = [line.means["y"][line.means["step"] >= EARLY * last] for line in lines]
         ranges = [(float(end.min()), float(all_.max())) for end, all_ in zip(late, means, strict=True) if len(end)]
-        return limits(ranges or [(float(each.min()), float(each.max())) for each in means], (0.0, 1.0), logarithm=False)
-    top = sorted(float(each.max()) for each in means)[len(means) // 2]  # one that explodes is no measure of rounding
-    floor = ROUNDING * top if min(float(each.min()) for each in means) >= 0 else -math.inf
-    return limits([(max(floor, float(each.min())), max(floor, float(each.max()))) for each in means])
+        return limits(ranges or [(float(mean.min()), float(mean.max())) for mean in means], (0.0, 1.0), logarithm=False)
+    top = sorted(float(mean.max()) for mean in means)[len(means) // 2]  # one that explodes is no measure of rounding
+    floor = ROUNDING * top if min(float(mean.min()) for mean in means) >= 0 else -math.inf
+    return limits([(max(floor, float(mean.min())), max(floor, float(mean.max()))) for mean in means])
 
 
 def spot_limits(spots: Sequence[Spot], metric: str) -> AxisLimits:

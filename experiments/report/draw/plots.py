@@ -35,8 +35,8 @@ def looks(analysis: Analysis) -> dict[int, Look]:
     """The look of each variant by its number: the baseline in ink, then those that are named; one on all tasks."""
     others = (v.kind for v in analysis.variants if v.kind not in analysis.prominent)
     order = [*dict.fromkeys([*analysis.prominent, *others])]
-    found = {v: look(order.index(v.kind) + (not analysis.baselines)) for v in analysis.variants}
-    return {v.number: replace(each, colour=v.colour or each.colour) for v, each in found.items()}
+    styles = {v: look(order.index(v.kind) + (not analysis.baselines)) for v in analysis.variants}
+    return {v.number: replace(style, colour=v.colour or style.colour) for v, style in styles.items()}
 
 
 def figures(analysis: Analysis) -> list[Figure]:
@@ -54,7 +54,7 @@ def figures(analysis: Analysis) -> list[Figure]:
 def convergence(analysis: Analysis) -> Figure | None:
     """The metric, and the training loss, against steps, epochs, bytes, and seconds, measured and simulated."""
     metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
-    views = [view for view in VIEWS if not _told(analysis, view)]
+    views = [view for view in VIEWS if not _says_nothing(analysis, view)]
     drawn = {(view, metric): _lines(analysis, view, metric) for view in views for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}
     if not drawn:
@@ -75,7 +75,7 @@ def convergence(analysis: Analysis) -> Figure | None:
     return Figure("convergence", "Convergence", caption + unnamed(analysis), parts, width, data)
 
 
-def _told(analysis: Analysis, view: str) -> bool:
+def _says_nothing(analysis: Analysis, view: str) -> bool:
     """Whether a view says nothing: epochs that are steps in another unit, seconds of workers that take turns."""
     if view == "seconds":
         return all(run.processes == 1 for run in analysis.runs)
@@ -136,23 +136,23 @@ def tradeoff(analysis: Analysis) -> Figure | None:
 def consensus(analysis: Analysis) -> Figure | None:
     """How far the workers' models are apart."""
     lines = _lines(analysis, "step", "consensus_distance")
-    apart = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
-    if not apart:
+    disagreeing = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
+    if not disagreeing:
         return None
-    equal = {line.number for line in lines if line not in apart}
-    agreeing = {each: agrees_throughout(each) for each in analysis.variants if each.kind in equal}
+    equal = {line.number for line in lines if line not in disagreeing}
+    agreeing = {variant: agrees_throughout(variant) for variant in analysis.variants if variant.kind in equal}
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
     for always, words in ((True, "After every step in agreement"), (False, "In agreement whenever it was evaluated")):
-        names = [quoted(variant.name) for variant, found in agreeing.items() if found is always]
+        names = [quoted(variant.name) for variant, throughout in agreeing.items() if throughout is always]
         caption += f" {words}, so not drawn: {', '.join(names)}." if names else ""
-    data, largest = _data(apart), max(float(line.means["y"].max()) for line in panels.sound(apart))
-    apart = [replace(line, means=line.means.mask(line.means["y"] < largest * ROUNDING)) for line in apart]
-    apart = _few([line for line in apart if line.means["y"].notna().any()])
+    data, largest = _data(disagreeing), max(float(line.means["y"].max()) for line in panels.sound(disagreeing))
+    disagreeing = [replace(line, means=line.means.mask(line.means["y"] < largest * ROUNDING)) for line in disagreeing]
+    disagreeing = _few([line for line in disagreeing if line.means["y"].notna().any()])
     caption += " Gaps are where it is below a millionth of the largest, which is agreement up to rounding."
-    limits = panels.line_limits(apart, "consensus_distance")
-    caption += cut_off([limits], [line.name for line in apart if line.diverged])
-    caption += unnamed(analysis) * (len(apart) > NAMED)
-    part = wide("step", partial(panels.curves, lines=apart, x="step", y="consensus_distance"), 7.6, 3.0)
+    limits = panels.line_limits(disagreeing, "consensus_distance")
+    caption += cut_off([limits], [line.name for line in disagreeing if line.diverged])
+    caption += unnamed(analysis) * (len(disagreeing) > NAMED)
+    part = wide("step", partial(panels.curves, lines=disagreeing, x="step", y="consensus_distance"), 7.6, 3.0)
     return Figure("consensus", "Consensus distance", caption, [part], 1, data)
 
 
@@ -184,7 +184,7 @@ def sweep(analysis: Analysis, key: str) -> Figure | None:
         _small(
             str(line.number),
             partial(panels.swept, line=line, chosen=float(variant.chosen.values[key]), key=key, by=by, limits=limits),
-            [each.name for _, each in tried],
+            [other.name for _, other in tried],
         )
         for variant, line in tried
     ]
@@ -269,21 +269,22 @@ def shown_metric(analysis: Analysis) -> str:
 def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
     """The variants that have measured both."""
     styles = looks(analysis)
-    both = [variant for variant in analysis.variants if {x, y} <= set(variant.curves)]
 
     def lines(log: bool) -> list[Line]:
-        found = (
-            line_of(each, styles[each.number], each.curves, x, y, log, each.kind in analysis.prominent) for each in both
+        drawn = (
+            line_of(v, styles[v.number], v.curves, x, y, log, v.kind in analysis.prominent)
+            for v in analysis.variants
+            if {x, y} <= set(v.curves)
         )
-        return _few([line for line in found if line])
+        return _few([line for line in drawn if line])
 
     return on_axis(lines, y)
 
 
 def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
     """Lines, by logarithm where their axis is logarithmic."""
-    found = lines(False)
-    return lines(True) if found and panels.line_limits(found, y).logarithm else found
+    linear = lines(False)
+    return lines(True) if linear and panels.line_limits(linear, y).logarithm else linear
 
 
 def _few(lines: Sequence[Line]) -> list[Line]:
@@ -317,7 +318,7 @@ def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:
     (' Diverged, and cut where they leave the panels: dsgd, d2.', '')
     """
     words = " Beyond dashed lines, on grey, an axis is pressed together: a few variants lie far from all others."
-    words *= any(each.broken for each in limits)
+    words *= any(axis.broken for axis in limits)
     gone = ", ".join(map(quoted, diverged))
     return words + (f" Diverged, and cut where they leave the panels: {gone}." if gone else "")
 

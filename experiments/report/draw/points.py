@@ -61,9 +61,9 @@ def drawing(
     scale = np.array([1.0 if words else x.shown.scale, *[y.shown.scale] * 3])
     lines = []
     for key in keys:
-        own = data[(data[[*table.per]] == [*key]).all(axis=1)]
-        across = own["x"].map(places.index) if words else own["x"]
-        rows = np.column_stack([across, own[["y", "low", "high"]]]).astype(float)
+        group = data[(data[[*table.per]] == [*key]).all(axis=1)]
+        across = group["x"].map(places.index) if words else group["x"]
+        rows = np.column_stack([across, group[["y", "low", "high"]]]).astype(float)
         alike = [other for other in keys if other[:1] == key[:1]]
         look = (firsts.index(key[:1]), alike.index(key)) if len(firsts) > 1 else (keys.index(key), 0)
         label = named[key]

@@ -32,27 +32,27 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
 
     A line is a family: variants that differ in their workers alone. One that ran with one number of them has none.
     """
-    families = {name: own for name, own in _families(analysis).items() if len(own) > 1}
+    families = {name: variants for name, variants in _families(analysis).items() if len(variants) > 1}
     rows = [
         {"family": name, **point}
-        for name, own in families.items()
-        for variant in own
+        for name, variants in families.items()
+        for variant in variants
         for point in _points(analysis, variant, clocks)
     ]
     data, parts, styles = pd.DataFrame(rows), [], looks(analysis)
     if data.empty or data["workers"].nunique() < 2:
         return None
     drawn = {
-        name: styles[own[0].number] if any(v.kind in analysis.prominent for v in own) else None
-        for name, own in families.items()
+        name: styles[variants[0].number] if any(v.kind in analysis.prominent for v in variants) else None
+        for name, variants in families.items()
     }
     for place in dict.fromkeys(data["place"]):
         for quantity in UNITS:
-            own = data[(data["place"] == place) & (data["quantity"] == quantity)]
-            if own.empty:
+            group = data[(data["place"] == place) & (data["quantity"] == quantity)]
+            if group.empty:
                 continue
             title = f"{quantity}, {place if place == MEASURED else f'modelled on {called(place)}'}"
-            draw = partial(_lines, points=own, families=drawn, title=title)
+            draw = partial(_lines, points=group, families=drawn, title=title)
             parts.append(wide(f"{place}-{quantity}".replace(".", "-").replace(" ", "-"), draw))
     words = (
         "Means over seeds. Dashed is the ideal, from the fewest workers of the first variant on: n times the "
@@ -68,14 +68,14 @@ def _families(analysis: Analysis) -> dict[str, list[Variant]]:
     >>> WORKERS.sub("", "gossip, 4 workers"), WORKERS.sub("", "DSGD ring workers 16"), WORKERS.sub("", "workers=4")
     ('gossip', 'DSGD ring', '')
     """
-    found: dict[Labels, list[Variant]] = {}
+    families: dict[Labels, list[Variant]] = {}
     for variant in analysis.variants:
         key = tuple((key, value) for key, value in variant.labels.items() if key != "workers")
-        found.setdefault(key, []).append(variant)
-    names = [min((WORKERS.sub("", variant.name) for variant in own), key=len) for own in found.values()]
+        families.setdefault(key, []).append(variant)
+    names = [min((WORKERS.sub("", variant.name) for variant in variants), key=len) for variants in families.values()]
     return {
-        name if name and names.count(name) == 1 else own[0].name: own
-        for name, own in zip(names, found.values(), strict=True)
+        name if name and names.count(name) == 1 else variants[0].name: variants
+        for name, variants in zip(names, families.values(), strict=True)
     }
 
 
@@ -92,13 +92,13 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
     row = next(row for row in analysis.rows if row.variant is variant)
     if row.reached and "seconds" in row.reached.costs:
         quantities.append((MEASURED, "to target", row.reached.costs["seconds"].mean))
-    for each in clocks:
-        modelled = each.of(variant)
+    for times in clocks:
+        modelled = times.of(variant)
         if modelled.timeline is None:
             continue
-        quantities.append((each.place.name, "throughput", a_step / modelled.timeline.step))
+        quantities.append((times.place.name, "throughput", a_step / modelled.timeline.step))
         if modelled.to_target:
-            quantities.append((each.place.name, "to target", modelled.to_target.mean))
+            quantities.append((times.place.name, "to target", modelled.to_target.mean))
     return [
         {"workers": int(workers), "place": place, "quantity": name, "value": value}
         for place, name, value in quantities
@@ -110,12 +110,12 @@ def _lines(axes: Axes, points: pd.DataFrame, families: Mapping[str, Look | None]
     """A line a family, grey without a look, and the ideal."""
     ends = []
     for i, (family, look) in enumerate(families.items()):
-        own = points[points["family"] == family].sort_values(["workers", "value"])
-        if own.empty:
+        group = points[points["family"] == family].sort_values(["workers", "value"])
+        if group.empty:
             continue
-        axes.plot(own["workers"], own["value"], **(look.line if look else PALE), gid=f"group-{i}")
+        axes.plot(group["workers"], group["value"], **(look.line if look else PALE), gid=f"group-{i}")
         if look:
-            last = own.iloc[-1]
+            last = group.iloc[-1]
             ends.append(Label(last["workers"], last["value"], folded(family, ENDS), look.colour, i))
     of = points.iloc[0]
     first = points[points["family"] == of["family"]].sort_values("workers", kind="stable").iloc[0]

@@ -68,12 +68,12 @@ def _words(factor: float) -> str:
 
 def _families(analysis: Analysis) -> dict[str, list[TableRow]]:
     """Rows that differ in the straggler alone, and in what is tuned, by the shortest of their names."""
-    aside, found = {KEY, "seed", *analysis.grid.over}, dict[tuple[tuple[str, str], ...], list[TableRow]]()
+    aside, families = {KEY, "seed", *analysis.grid.over}, dict[tuple[tuple[str, str], ...], list[TableRow]]()
     for row in analysis.rows:
         run = row.variant.runs[0]
         if run.setting("speeds") is not None and SECONDS in row.variant.curves:
-            found.setdefault(run.settings_without(aside), []).append(row)
-    return {min((row.variant.name for row in each), key=len): each for each in found.values()}
+            families.setdefault(run.settings_without(aside), []).append(row)
+    return {min((row.variant.name for row in rows), key=len): rows for rows in families.values()}
 
 
 def _factor(variant: Variant) -> float:

@@ -39,18 +39,18 @@ def styled(
     names = [*drawn, *(figure.kind for figure in drawn.values() if figure.kind)]
     _among(f"{style.file}: figures", style.figures, names)
     variants = [name for variant in analysis.variants for name in (variant.name, variant.family)]
-    found, built = [], {"": drawn}
+    figures, built = [], {"": drawn}
     for name, figure in drawn.items():
-        own = style.of(figure.kind, figure.name)
-        content = {key: own[key] for key in CONTENT if own.get(key)}
+        settings = style.of(figure.kind, figure.name)
+        content = {key: settings[key] for key in CONTENT if settings.get(key)}
         for key, chosen in content.items():
             _among(f"{style.file}: {key}", chosen, variants)
-        _among(f"{style.file}: panels of {name}", own.get("panels", ()), [panel.name for panel in figure.panels])
+        _among(f"{style.file}: panels of {name}", settings.get("panels", ()), [panel.name for panel in figure.panels])
         if repr(content) not in built and content:
-            built[repr(content)] = {each.name: each for each in build(*restyled(analysis, clocks, content))}
+            built[repr(content)] = {other.name: other for other in build(*restyled(analysis, clocks, content))}
         new = built[repr(content) if content else ""][name]
-        found.append((replace(_sized(new, own), data=figure.data), settings_of(own)))
-    return found
+        figures.append((replace(_sized(new, settings), data=figure.data), settings_of(settings)))
+    return figures
 
 
 def _among(where: str, chosen: Iterable[str], names: Sequence[str]) -> None:
@@ -77,8 +77,8 @@ def restyled(
     """The same analysis and clocks, the variants named, ordered and coloured otherwise; without labels in a reader's
     words, if they shall be."""
     labels, colours = style.get("labels", {}), style.get("colours", {})
-    said = {*analysis.grid.labels.values()} | ({v.family for v in analysis.variants} if not in_words else set())
-    words = {v.family: v.family if v.family in said else readable(v.family) for v in analysis.variants}
+    fixed = {*analysis.grid.labels.values()} | ({v.family for v in analysis.variants} if not in_words else set())
+    words = {v.family: v.family if v.family in fixed else readable(v.family) for v in analysis.variants}
     words = {name: name for name in words} if len({*words.values()}) < len(words) else words
     order = {name: place for place, name in enumerate(style.get("order", ()))}
 
@@ -127,19 +127,19 @@ def _renamed(origin: str, variants: Mapping[Variant, Variant]) -> str:
     return origin.replace(f" {quoted(base.name)} ", f" {quoted(variants[base].name)} ") if base else origin
 
 
-def _sized(figure: Figure, own: Mapping[str, Any]) -> Figure:
+def _sized(figure: Figure, style: Mapping[str, Any]) -> Figure:
     """With the panels and sizes of a style; margins grow with the letters."""
-    panels = [panel for panel in figure.panels if panel.name in own.get("panels", [panel.name])]
-    columns = own.get("columns") or min(figure.columns, len(panels))
-    size = own.get("font_size", FONT_SIZE) / FONT_SIZE
+    panels = [panel for panel in figure.panels if panel.name in style.get("panels", [panel.name])]
+    columns = style.get("columns") or min(figure.columns, len(panels))
+    size = style.get("font_size", FONT_SIZE) / FONT_SIZE
     return replace(
         figure,
         columns=columns,
         panels=[
             replace(
                 panel,
-                width=own["width"] / columns if "width" in own else panel.width,
-                height=own.get("height", panel.height),
+                width=style["width"] / columns if "width" in style else panel.width,
+                height=style.get("height", panel.height),
                 margins=tuple(margin * size for margin in panel.margins),
             )
             for panel in panels
@@ -147,16 +147,16 @@ def _sized(figure: Figure, own: Mapping[str, Any]) -> Figure:
     )
 
 
-def settings_of(own: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(style: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of matplotlib that letters have, and lines beside them.
 
     >>> settings_of({"font_size": 8.5})["axes.labelsize"], settings_of({"font": "serif"})["font.family"]
     (8.5, 'serif')
     """
-    found = {"font.family": own["font"]} if "font" in own else {}
-    if "font_size" in own:
-        size = own["font_size"]
-        found |= dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), size)
-        found |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8 / FONT_SIZE * size)
-        found |= {key: STYLE[key] * size / FONT_SIZE for key in ("lines.linewidth", "lines.markersize")}
-    return found
+    settings = {"font.family": style["font"]} if "font" in style else {}
+    if "font_size" in style:
+        size = style["font_size"]
+        settings |= dict.fromkeys(("font.size", "axes.labelsize", "axes.titlesize"), size)
+        settings |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 8 / FONT_SIZE * size)
+        settings |= {key: STYLE[key] * size / FONT_SIZE for key in ("lines.linewidth", "lines.markersize")}
+    return settings

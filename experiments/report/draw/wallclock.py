@@ -53,14 +53,14 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame
     if not rows or target is None:
         return None
     places = [clock.place.name for clock in clocks]
-    found = pd.DataFrame(
-        {"cluster": clock.place.name, "variant": row.variant.name, "baseline": base}
-        | {"modelled_speed_up": row.speed_up.mean, "low": row.speed_up.low, "high": row.speed_up.high}
-        | {"n": row.speed_up.n, "loses": row.loses}
-        for clock, row in rows
-        if row.speed_up
-    )
-    data = found if data is None else data
+    if data is None:
+        data = pd.DataFrame(
+            {"cluster": clock.place.name, "variant": row.variant.name, "baseline": base}
+            | {"modelled_speed_up": row.speed_up.mean, "low": row.speed_up.low, "high": row.speed_up.high}
+            | {"n": row.speed_up.n, "loses": row.loses}
+            for clock, row in rows
+            if row.speed_up
+        )
     known = set(data["variant"])
     short = {row.variant.name: row.short for clock in clocks for row in clock.rows if row.short and not row.reason}
     short = {name: words for name, words in short.items() if name not in known}
@@ -85,14 +85,14 @@ def assumptions(clocks: Sequence[Wallclock]) -> str:
     """What modelled seconds are made of, for captions and notes."""
     computing = [f"{clock.place.name} {_computing(clock)}" for clock in clocks]
     words = {text.partition(" ")[2] for text in computing}
-    each = f"computing takes {words.pop()}" if len(words) == 1 else f"computing takes on {'; '.join(computing)}"
+    pace = f"computing takes {words.pop()}" if len(words) == 1 else f"computing takes on {'; '.join(computing)}"
     shares = [f"{clock.place.name} {clock.latency_share:.0%}" for clock in clocks if clock.latency_share is not None]
     base = next((clock.baseline.variant.name for clock in clocks if clock.baseline), "")
     latency = (
         f" Of the communication of {base}, latency is: {', '.join(shares)}; the rest is bandwidth." if shares else ""
     )
     return (
-        f"Assumed: {each}; communication takes what its profile costs on the described links, less what computing "
+        f"Assumed: {pace}; communication takes what its profile costs on the described links, less what computing "
         f"hides; compressing takes what was measured or is estimated; all workers are equally fast, one a GPU.{latency}"
     )
 
@@ -231,7 +231,7 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
         "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
         f"left exposed, by kind of operation. {assumptions(clocks)}"
     )
-    caption += cut_off(bar_limits(own) for _, own in data.groupby("cluster"))
+    caption += cut_off(bar_limits(bars) for _, bars in data.groupby("cluster"))
     legend = [("computing", Look(RULE, "-", "s")), *((called(kind), Look(_colour(kind), "-", "s")) for kind in kinds)]
     return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 
@@ -258,18 +258,18 @@ def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], title: str, kind
     """One bar a variant: computing with what it hides, then what is exposed, in milliseconds."""
     groups = {kind: f"group-{i}" for i, kind in enumerate(kinds, 1)}
     for y, name in enumerate(names):
-        own = data[data["variant"] == name]
-        if own.empty:
+        parts = data[data["variant"] == name]
+        if parts.empty:
             continue
-        compute = 1e3 * float(own[own["part"] == "computing"]["seconds"].iloc[0])
+        compute = 1e3 * float(parts[parts["part"] == "computing"]["seconds"].iloc[0])
         axes.barh(y, compute, color=RULE, height=0.72, zorder=2, gid="group-0")
         right = compute
-        for row in own[own["part"] == "exposed"].itertuples():
+        for row in parts[parts["part"] == "exposed"].itertuples():
             colour, gid = _colour(row.kind), groups[row.kind]
             axes.barh(y, 1e3 * row.seconds, left=right, color=colour, height=0.72, zorder=2, gid=gid)
             right += 1e3 * row.seconds
         right = compute
-        for row in own[own["part"] == "hidden"].itertuples():
+        for row in parts[parts["part"] == "hidden"].itertuples():
             width = 1e3 * row.seconds
             (bar,) = axes.barh(y, width, left=right - width, height=0.72, zorder=3, facecolor="none", linewidth=0)
             bar.set(edgecolor=_colour(row.kind), hatch="////", gid=groups[row.kind])

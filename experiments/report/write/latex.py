@@ -52,7 +52,7 @@ def tabular(table: Table) -> str:
     """The columns that one would print."""
     columns = _printed(table)
     broken = [_broken(column) for column in columns]
-    shapes = ["p{5cm}" if each else "l" if c.words else "r" for c, each in zip(columns, broken, strict=True)]
+    shapes = ["p{5cm}" if wide else "l" if c.words else "r" for c, wide in zip(columns, broken, strict=True)]
     return "\n".join(
         [
             rf"\begin{{tabular}}{{{''.join(shapes)}}}",
@@ -98,7 +98,7 @@ def _wrapped(words: str, room: int) -> list[str]:
 
 
 def _broken(column: Column) -> bool:
-    """Do its cells stand in several lines?"""
+    """Whether its cells take several lines."""
     return column.words and any(len(item.plain) > LONG for item in column.items)
 
 

@@ -227,7 +227,7 @@ def print_table(table: Table, width: int | None = None) -> None:
     cells = [[visible(item.plain) for item in column.items] for column in brief]
     letters = [max(map(len, (*head, *column))) for head, column in zip(heads, cells, strict=True)]
     while (
-        len(brief) > 2 and min(letters[0], NARROW) + sum(each + 2 for each in letters[1 : len(brief)]) > console.width
+        len(brief) > 2 and min(letters[0], NARROW) + sum(count + 2 for count in letters[1 : len(brief)]) > console.width
     ):
         brief.pop()
     title = Text(visible(table.title))

@@ -155,7 +155,7 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
         Column("workers", "", [number(n, str(n)) for n in data["workers"]]),
         Column("degree", "busiest", [number(n, str(n)) for n in data["degree"]]),
         Column("messages", "a step, all", [number(n, f"{n:g}") for n in data["messages"]]),
-        Column("period", "steps", [Item(str(each or "never repeats"), value=each or math.inf) for each in periods]),
+        Column("period", "steps", [Item(str(n or "never repeats"), value=n or math.inf) for n in periods]),
         Column("ρ", "a step", rhos),
         Column("gap", "1 − ρ", gaps),
         words("used by", data["users"], printed=False),

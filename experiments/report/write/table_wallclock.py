@@ -123,13 +123,13 @@ def _loses(row: VariantSeconds) -> Item:
 
 
 def _parts(row: VariantSeconds) -> dict[str, float | None]:
-    """Of what a step consists, in the columns of the CSV file."""
+    """The parts of a step in the columns of the CSV file."""
     line = row.timeline
     if line is None:
         return {f"modelled_{name}_seconds": None for name in PARTS.values()}
     exposed, hidden = (sum(kinds.values()) for kinds in (line.exposed_by_kind, line.hidden_by_kind))
     seconds = zip(PARTS.values(), (line.step, line.compute, exposed, hidden), strict=True)
-    return {f"modelled_{name}_seconds": each for name, each in seconds}
+    return {f"modelled_{name}_seconds": value for name, value in seconds}
 
 
 def _seconds(row: VariantSeconds) -> Item:

@@ -88,9 +88,9 @@ def write_report(
         check_columns(analysis, columns)
     places, modeller = places_of(analysis, clusters, step_seconds, efficiency), Modeller()
     clocks = [wallclock(analysis, place, modeller) for place in places]
-    said = {"labels": analysis.grid.labels, "order": analysis.grid.order}
-    unknown = unknown_variants(said, analysis)
-    analysis, clocks = restyled(analysis, clocks, said, in_words=False)
+    grid_style = {"labels": analysis.grid.labels, "order": analysis.grid.order}
+    unknown = unknown_variants(grid_style, analysis)
+    analysis, clocks = restyled(analysis, clocks, grid_style, in_words=False)
     topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
@@ -102,8 +102,8 @@ def write_report(
     if style:
         files = styled(style, drawn, analysis, clocks, build)
         if content := {key: style.common[key] for key in ("labels", "order") if key in style.common}:
-            own = _tables(*restyled(analysis, clocks, content, in_words=False), columns)
-            printed = tables | {table.name: table for table in own}
+            restyled_tables = _tables(*restyled(analysis, clocks, content, in_words=False), columns)
+            printed = tables | {table.name: table for table in restyled_tables}
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)
     for figure, settings in files:
@@ -123,10 +123,10 @@ def write_report(
 def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> list[Figure]:
     every: list[Figure] = []
     for part in analysis.parts:
-        own = [clock.part(part) for clock in clocks]
-        found = [speed_up(part, own), modelled_convergence(part, own), step_time(own), stragglers(part)]
-        found += [*figures(part), scaling(part, own)]
-        every += [_named(figure, part) for figure in found if figure is not None]
+        times = [clock.part(part) for clock in clocks]
+        drawn = [speed_up(part, times), modelled_convergence(part, times), step_time(times), stragglers(part)]
+        drawn += [*figures(part), scaling(part, times)]
+        every += [_named(figure, part) for figure in drawn if figure is not None]
     return [*map(_bounded, [*_by_kind(every), *drawings(topologies)])]
 
 
@@ -153,17 +153,17 @@ def _bounded(figure: Figure) -> Figure:
 def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[str] | None) -> list[Table]:
     every: list[Table] = []
     for part in analysis.parts:
-        own = [clock.part(part) for clock in clocks]
-        found = main_tables(part, own, columns)
-        found += [table for table in (speed_up_table(part, own) if own else None, *map(cluster_table, own)) if table]
-        found += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
-        every += [_named(table, part) for table in found]
+        times = [clock.part(part) for clock in clocks]
+        tables = main_tables(part, times, columns)
+        tables += [t for t in (speed_up_table(part, times) if times else None, *map(cluster_table, times)) if t]
+        tables += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
+        every += [_named(table, part) for table in tables]
     whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
     return [*map(explained, _by_kind(every)), *(table for table in whole if table)]
 
 
 def _named(one: T, part: Analysis) -> T:
-    """A figure or a table of one of several tasks says so."""
+    """The title of a figure or a table of one of several tasks says so."""
     if not part.part:
         return one
     return replace(one, name=f"{one.name}_{file_name(part.part)}", title=one.title + at(part.part), kind=one.name)
