@@ -28,7 +28,7 @@ CLOSE = 1e-5  # relative, of a bandwidth
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast steps are.
+    """The speed of steps.
 
     Attributes
     ----------

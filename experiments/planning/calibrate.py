@@ -37,13 +37,13 @@ class Calibration(NamedTuple):
 
     def of(self, question: Question) -> Question:
         """The question on the calibrated machine."""
-        own, cluster = question.constants, question.cluster
+        base, cluster = question.constants, question.cluster
         intra, inter = (replace(link, latency=self.latency * link.latency) for link in (cluster.intra, cluster.inter))
         constants = replace(
-            own,
-            gemm_efficiency=self.efficiency * own.gemm_efficiency,
-            memory_efficiency=self.efficiency * own.memory_efficiency,
-            kernel_seconds=self.latency * own.kernel_seconds,
+            base,
+            gemm_efficiency=self.efficiency * base.gemm_efficiency,
+            memory_efficiency=self.efficiency * base.memory_efficiency,
+            kernel_seconds=self.latency * base.kernel_seconds,
         )
         return replace(question, cluster=replace(cluster, intra=intra, inter=inter), constants=constants)
 
@@ -84,7 +84,7 @@ def read_steps(path: Path, words: Sequence[str], plugins: Sequence[Choice] = ())
         raise ValueError(
             f"{path}: must hold at least {LEAST} different measured steps, got {len(same)}: half of them are held out"
         )
-    return [each[0]._replace(seconds=geometric_mean(step.seconds for step in each)) for each in same.values()]
+    return [repeats[0]._replace(seconds=geometric_mean(step.seconds for step in repeats)) for repeats in same.values()]
 
 
 def _read_step(where: str, row: dict[str, str], words: Sequence[str], plugins: Sequence[Choice]) -> MeasuredStep:
@@ -117,22 +117,22 @@ def fitted(steps: Sequence[MeasuredStep]) -> Calibration:
     """The factors with the least sum of squared errors."""
     lower, upper = np.log(BOUNDS).T
 
-    def apart(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def residuals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
         return errors(steps, Calibration(*map(float, np.exp(logs))))
 
-    return Calibration(*np.exp(least_squares(apart, np.zeros(2), bounds=(lower, upper), diff_step=1e-3).x).tolist())
+    return Calibration(*np.exp(least_squares(residuals, np.zeros(2), bounds=(lower, upper), diff_step=1e-3).x).tolist())
 
 
-def percent(apart: NDArray[np.float64]) -> float:
+def percent(residuals: NDArray[np.float64]) -> float:
     """The mean absolute relative error of predictions, in percent."""
-    return 100 * float(np.abs(np.exp(apart) - 1).mean())
+    return 100 * float(np.abs(np.exp(residuals) - 1).mean())
 
 
 def calibrated(steps: Sequence[MeasuredStep]) -> tuple[Calibration, str]:
     """The factors that fit all steps, and what was found of those held out: every second one, a fit of the others."""
     half, rest = steps[::2], steps[1::2]
     trial, calibration = fitted(half), fitted(steps)
-    seen, plain = (percent(errors(rest, each)) for each in (trial, Calibration()))
+    seen, plain = (percent(errors(rest, calibration)) for calibration in (trial, Calibration()))
     far = any(np.isclose(end, value) for value, ends in zip(calibration, BOUNDS, strict=True) for end in ends)
     doubt = "\na factor is at its bound: something else differs from the measured machine" if far else ""
     return calibration, (

@@ -23,22 +23,22 @@ COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "loss_chunk
 
 
 def torchtitan(question: Question, policy: Policy) -> list[str]:
-    """Of its training job. FSDP2 shares what ZeRO 2 shares if weights stay gathered after the forward pass, and else
-    what ZeRO 3 does. Shapes are flavors, of which it has those of Llama 3; others are the user's to add.
+    """The flags of its training job. FSDP2 shares what ZeRO 2 shares if weights stay gathered after the forward pass,
+    and else what ZeRO 3 does. Shapes are flavors, of which it has those of Llama 3; others are the user's to add.
 
     Parameters
     ----------
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
-    alone = policy.tensor == policy.pipeline == 1 or policy.data == 1  # else it has no DDP
+    has_ddp = policy.tensor == policy.pipeline == 1 or policy.data == 1  # else it has no DDP
     _allow(
         "torchtitan",
         policy,
         schedule=PIPELINES,
         precision=WIDTHS,
         recompute=("none", "full"),
-        zero=(0, 2, 3) if alone else (2, 3),
+        zero=(0, 2, 3) if has_ddp else (2, 3),
         sequence_parallel=(True,) if policy.tensor > 1 else (False, True),  # always over tensor ranks
         partition_checkpoints=(False,),
         offload_checkpoints=(False,),
@@ -76,7 +76,7 @@ def _known(question: Question) -> bool:
 
 
 def megatron(question: Question, policy: Policy) -> list[str]:
-    """Of pretrain_gpt.py.
+    """The flags of pretrain_gpt.py.
 
     Parameters
     ----------

@@ -101,7 +101,7 @@ def assumptions(model: Model) -> list[Evidence]:
     >>> [each.way.steps for each in assumptions(named("gpt3-175b")) if each.way.is_plain]
     [1.0]
     """
-    return [replace(each, way=replace(each.way, most_workers=None)) for each in evidence(model) if not each.baseline]
+    return [replace(row, way=replace(row.way, most_workers=None)) for row in evidence(model) if not row.baseline]
 
 
 def way_label(way: WorkerMethod) -> str:

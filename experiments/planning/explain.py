@@ -65,14 +65,14 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
         {"better": name, "saved_by_twice": saved(twice), "derivative": saved(little) / SMALL}
         for (name, twice), (_, little) in pairs
     ]
-    found = [
+    policies = [
         {"change": change, "step_seconds": new.step_seconds, "saved": 1 - new.step_seconds / now, "fits": new.fits}
         for change, new in neighbours(question, policy)
         if not prediction.fits or (new.fits and new.step_seconds < now)
     ]
     return {
         "machine": sorted(machine, key=lambda row: -row["saved_by_twice"]),
-        "policies": sorted(found, key=lambda row: (not row["fits"], row["step_seconds"]))[:SHOWN],
+        "policies": sorted(policies, key=lambda row: (not row["fits"], row["step_seconds"]))[:SHOWN],
     }
 
 
@@ -108,9 +108,9 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     for name in names:
         value = getattr(policy, name)
         yield from ({name: other} for other in (2 * value, value // 2) if 2 * other in (value, 4 * value))
-    for each in RECOMPUTES:
-        if each != policy.recompute:
-            yield {"recompute": each, **({"recompute_every": 1} if each == "none" else {})}
+    for recompute in RECOMPUTES:
+        if recompute != policy.recompute:
+            yield {"recompute": recompute, **({"recompute_every": 1} if recompute == "none" else {})}
     whole = {"unit": 1, "reshard": True, "fp32_parameters": False}
     yield from ({"zero": stage, **whole} for stage in range(4) if stage != policy.zero)
     if policy.zero == 3:

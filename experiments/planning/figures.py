@@ -59,17 +59,17 @@ def timeline(canvas: Canvas, run: Timeline, title: str) -> None:
 def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
     """Seconds against bandwidth, psgd in ink."""
     axes = canvas.subplots()
-    for i, each in enumerate(sweeps):
-        plain = each.way.method == "psgd"
+    for i, curve in enumerate(sweeps):
+        plain = curve.way.method == "psgd"
         colour = INK if plain else COLOURS[(i - 1) % len(COLOURS)]
         dash = "-" if plain or i <= len(COLOURS) else "--"
         axes.plot(
             BANDWIDTHS,
-            each.seconds,
+            curve.seconds,
             dash,
             color=colour,
             linewidth=2.2 if plain else 1.4,
-            label=readable(way_label(each.way)),
+            label=readable(way_label(curve.way)),
         )
     axes.set(xscale="log", yscale="log", xlabel="NIC (Gb/s)", title=title)
     axes.set_ylabel("seconds for the work of a step of psgd (modelled)")
@@ -100,9 +100,9 @@ def largest(canvas: Canvas, rows: Sequence[dict[str, float]], title: str) -> Non
     for zero in range(4):
         places = np.arange(len(rows)) + (zero - 1.5) * 0.2
         billions = np.array([row[f"zero={zero}"] for row in rows]) / 1e9
-        alone = np.array([row[f"states zero={zero}"] for row in rows]) / 1e9
+        state_sizes = np.array([row[f"states zero={zero}"] for row in rows]) / 1e9
         axes.bar(places, billions, 0.19, color=COLOURS[zero], label=f"ZeRO-{zero}" if zero else "no ZeRO")
-        axes.plot(places, alone, "_", color=INK, markersize=9, label="states alone" if zero == 3 else None)
+        axes.plot(places, state_sizes, "_", color=INK, markersize=9, label="states alone" if zero == 3 else None)
     axes.set(yscale="log", ylabel="largest model (billion parameters)", xlabel="data-parallel ranks", title=title)
     axes.set_xticks(range(len(rows)), [f"{row['data']:g}" for row in rows])
     logarithmic(axes, "y")

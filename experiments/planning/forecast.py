@@ -62,7 +62,7 @@ class Forecast:
 
 
 def forecast(config: Mapping[str, Any]) -> Forecast:
-    """Play a run.
+    """Forecast a run by playing it.
 
     Parameters
     ----------
@@ -77,10 +77,10 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
             return _on_mesh(config, parts.task, parts.strategy)
     with shapes_only():
         one = Stacked(parts.task.model, range(config["workers"] // config["nproc"]))
-    sent, found, note = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
-    memory = len(one.models) * sum(found.memory_bytes.values())
+    sent, traffic, note = _worker_axis(config, parts.strategy, one.layout, one.parameters.dtype)
+    memory = len(one.models) * sum(traffic.memory_bytes.values())
     held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": memory}
-    most = most_bytes(config, parts.task, parts.strategy, found, sum(held.values()))
+    most = most_bytes(config, parts.task, parts.strategy, traffic, sum(held.values()))
     now, before = resident()  # with what the task has drawn and keeps
     return Forecast(sent, held, note, None if most is None else max(before, now + most))
 
@@ -93,13 +93,13 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
     for place in ranks if times == 1 else ranks[:1]:
         worker = play(config, task, place)
         strategy = driven(copy.deepcopy(method), config, worker)
-        ours, found, note = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
+        worker_bytes, traffic, note = _worker_axis(config, strategy, worker.layout, worker.parameters.dtype)
         copies = _of_copies(config, worker, method.accumulate)
-        sent.update({name: times * count for name, count in ours.items()})
+        sent.update({name: times * count for name, count in worker_bytes.items()})
         sent.update({name: times * config["steps"] * count for name, count in copies.items()})
         # Stage 3 is played as stage 2.
-        own = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
-        held = held or (own or model_bytes(worker)) | {"method": sum(found.memory_bytes.values())}
+        sizes = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
+        held = held or (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
@@ -109,16 +109,16 @@ def _worker_axis(
     config: Mapping[str, Any], strategy: Strategy, layout: Layout, dtype: torch.dtype
 ) -> tuple[dict[str, float], Profile, str]:
     """What one row sends over the run, the profile of its method, and what was assumed of who takes part."""
-    found = profile(
+    traffic = profile(
         strategy, layout, config["workers"], seed=config["seed"], collective=config["collective"], dtype=dtype
     )
     who = participation(config, strategy)
-    plays: Profile | Attended = found
+    plays: Profile | Attended = traffic
     if who is not None:
         plays = attended(
             strategy,
             layout,
-            found,
+            traffic,
             who.present,
             config["steps"],
             seed=config["seed"],
@@ -129,9 +129,9 @@ def _worker_axis(
     sent = {name: sum(getattr(op, name) for op in operations) for name in ("payload_bytes", "wire_bytes")}
     inside = Counter[str]()  # norms and scales of a row in pieces
     for step in range(config["steps"]):
-        inside.update(found.inside[found.played(step)])
+        inside.update(traffic.inside[traffic.played(step)])
     sent |= {f"{name}_bytes": count for name, count in inside.items()}
-    return sent, found, "" if who is None else plays.note
+    return sent, traffic, "" if who is None else plays.note
 
 
 def _of_copies(config: Mapping[str, Any], worker: ShardedWorker, minibatches: int) -> dict[str, float]:
@@ -170,10 +170,10 @@ def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[di
     one_stage = {**config, "mesh": {**config["mesh"], "pipeline": 1}, "micro_batches": 1}
     worker = play(one_stage, task, {})
     batch = [tuple(part.to("meta") for part in task.batch(0, [0]))]
-    kept: list[Tensor] = []
+    saved: list[Tensor] = []
 
     def keep(x: Tensor) -> Tensor:
-        kept.append(x)
+        saved.append(x)
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
@@ -181,7 +181,7 @@ def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[di
     worker.load(worker.parameters)
     ranks = prod(degree for axis, degree in worker.mesh.degrees.items() if axis != "worker")
     sent = {
-        f"{name}_bytes": config["steps"] * ranks * sum(each.bytes for each in axis.family)
+        f"{name}_bytes": config["steps"] * ranks * sum(stage.bytes for stage in axis.family)
         for name, axis in worker.mesh.inner.items()
     }
     if "shard_bytes" in sent:
@@ -192,7 +192,7 @@ def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[di
         sent["tensor_bytes"] *= minibatches
         sent["tensor_bytes"] += config["steps"] * ranks * (often - minibatches) * once
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
-    activations = storage_bytes(x for x in kept if x.untyped_storage()._cdata not in parameters)
+    activations = storage_bytes(x for x in saved if x.untyped_storage()._cdata not in parameters)
     stages = config["mesh"]["pipeline"]
     if stages == 1:
         return sent, activations

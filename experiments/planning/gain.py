@@ -52,7 +52,7 @@ class Gain:
 
     @property
     def name(self) -> str:
-        """Of the method."""
+        """The name of the method."""
         return self.of.name
 
     @property
@@ -69,7 +69,7 @@ class Gain:
 
     @property
     def verdict(self) -> str:
-        """Of the range: "wins" below the break-even on every reading, "loses" on none, else "depends"."""
+        """The verdict on the range: "wins" below the break-even on every reading, "loses" on none, else "depends"."""
         if self.plan is self.psgd:
             return "baseline"
         if self.silence or self.of.range is None:
@@ -79,7 +79,7 @@ class Gain:
 
     @property
     def hours(self) -> tuple[float, float] | None:
-        """Modelled, to psgd's loss: the least and the most."""
+        """Modelled hours to psgd's loss: the least and the most."""
         if self.silence or self.of.range is None or not self.plan:
             return None
         least, most = (self.psgd_hours * steps / self.break_even for steps in self.of.range)
@@ -109,13 +109,13 @@ class Gain:
         }
         if not self.plan:
             return {**words, "why": self.silence}
-        found = self.plan.prediction
+        prediction = self.plan.prediction
         return {
             **words,
-            "step_seconds": found.step_seconds,
-            "exposed_seconds": exposed(found),
-            "memory_bytes": found.memory_bytes,
-            "memory_added_bytes": found.memory_bytes - self.psgd.prediction.memory_bytes,
+            "step_seconds": prediction.step_seconds,
+            "exposed_seconds": exposed(prediction),
+            "memory_bytes": prediction.memory_bytes,
+            "memory_added_bytes": prediction.memory_bytes - self.psgd.prediction.memory_bytes,
             "policy": policy_words(self.plan.policy),
             "coding": self.coding,
             "changes": "\n".join(self.changes),
@@ -129,13 +129,13 @@ class Gain:
         return changed_lines(self.of.way, self.plan.policy) if self.plan and self.verdict != "baseline" else []
 
 
-def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
+def gains(question: Question, methods: Sequence[Evidence] = ()) -> list[Gain]:
     """psgd, then every method with its best policy, the fastest to the loss first.
 
     Parameters
     ----------
     question : model, cluster and batch.
-    given : methods in the place of those of convergence.yaml; the cheaper psgds stay.
+    methods : in the place of those of convergence.yaml; the cheaper psgds stay.
 
     Raises
     ------
@@ -153,21 +153,21 @@ def gains(question: Question, given: Sequence[Evidence] = ()) -> list[Gain]:
     psgd = best(WorkerMethod())
     hours = tokens_of(question) / (batch * model.sequence) * psgd.step_seconds / 3600
     rows = evidence(model)
-    compared = [each for each in rows[1:] if each.baseline or not given]
-    found = []
-    for each in (*compared, *given):
+    compared = [row for row in rows[1:] if row.baseline or not methods]
+    results = []
+    for row in (*compared, *methods):
         plan, silence = None, ""
         try:
-            plan = best(each.way, each.batch)
-            each = each.among(plan.policy.workers)
-            silence = each.silence(model.parameters, each.batch * batch * model.sequence)
+            plan = best(row.way, row.batch)
+            row = row.among(plan.policy.workers)
+            silence = row.silence(model.parameters, row.batch * batch * model.sequence)
         except ValueError as error:
-            if each in given and (refusal := _refusal(question, each.way)):
+            if row in methods and (refusal := _refusal(question, row.way)):
                 raise ValueError(refusal) from None
             silence = " ".join(str(error).split())
-        found.append(Gain(each, plan, psgd, hours, silence, _coding(question, each.way, plan)))
-    found.sort(key=lambda gain: (gain.hours or (math.inf,))[-1])
-    return [Gain(rows[0], psgd, psgd, hours, ""), *found]
+        results.append(Gain(row, plan, psgd, hours, silence, _coding(question, row.way, plan)))
+    results.sort(key=lambda gain: (gain.hours or (math.inf,))[-1])
+    return [Gain(rows[0], psgd, psgd, hours, ""), *results]
 
 
 def _refusal(question: Question, way: WorkerMethod) -> str | None:
@@ -189,7 +189,7 @@ def _coding(question: Question, way: WorkerMethod, plan: Plan | None) -> str:
 
 
 def tokens_of(question: Question) -> float:
-    """Of psgd's run: as said, or 20 a parameter."""
+    """The tokens of psgd's run: as given, or 20 a parameter."""
     return question.tokens or TOKENS_PER_PARAMETER * float(question.model.parameters)
 
 
@@ -202,25 +202,25 @@ def given_methods(ways: Sequence[WorkerMethod], steps: tuple[float, float] | Non
     steps : the range that was given.
     model : that they train.
     """
-    known = {each.name: each for each in evidence(model)}
-    found = {}
+    known = {row.name: row for row in evidence(model)}
+    rows = {}
     for way in ways:
         if way.is_plain:
             raise ValueError("methods of a gain must be others than psgd, got psgd: it is what all are compared with")
         name = way_label(way)
-        each = known.get(name, Evidence(name, way))
-        found[name] = Evidence(name, way, steps, ("given", "given"), "as given") if steps else each
-    return [*found.values()]
+        row = known.get(name, Evidence(name, way))
+        rows[name] = Evidence(name, way, steps, ("given", "given"), "as given") if steps else row
+    return [*rows.values()]
 
 
 def conclusion(rows: Sequence[Gain], where: str) -> tuple[str, Gain]:
     """What the rows say, in one sentence, and the row that it is of."""
     psgd, *others = rows
     wins, depends, loses, unknown = (
-        [each for each in others if each.verdict == verdict] for verdict in ("wins", "depends", "loses", "unknown")
+        [row for row in others if row.verdict == verdict] for verdict in ("wins", "depends", "loses", "unknown")
     )
-    methods = [each for each in others if each.plan and not each.of.baseline]
-    if methods and all(each in unknown for each in methods):
+    methods = [row for row in others if row.plan and not row.of.baseline]
+    if methods and all(row in unknown for row in methods):
         best = max(methods, key=lambda gain: gain.break_even)
         cheaper = f"{wins[0].name} wins, but " if wins else ""
         words = f"{cheaper}no other method than psgd has a verdict: {best.name} would win with at most"
@@ -236,7 +236,7 @@ def conclusion(rows: Sequence[Gain], where: str) -> tuple[str, Gain]:
         words = f"nothing wins on every reading of its sources: {best.name}"
     else:
         best = max(loses, key=lambda gain: gain.break_even)
-        rest = f"; nothing is known of {'; '.join(each.name for each in unknown)}" if unknown else ""
+        rest = f"; nothing is known of {'; '.join(row.name for row in unknown)}" if unknown else ""
         words = f"psgd stays: even {best.name} would win only with at most"
         return f"On {where}, {words} {floor(best.break_even)} times its {best.unit}{rest}.", best
     return (
@@ -268,20 +268,20 @@ def _digits(hours: float) -> str:
 def table_rows(rows: Sequence[Gain]) -> list[dict[str, str]]:
     """A line for each method, as one reads it."""
     lines = []
-    for each in rows:
-        if each.plan is None:
-            lines.append({"method": each.name} | dict.fromkeys(HEADS, "-") | {"verdict": each.verdict})
+    for gain in rows:
+        if gain.plan is None:
+            lines.append({"method": gain.name} | dict.fromkeys(HEADS, "-") | {"verdict": gain.verdict})
             continue
-        row, hours = each.row(), each.hours
+        row, hours = gain.row(), gain.hours
         cells = (
             f"{row['step_seconds']:.3g}",
             f"{row['exposed_seconds']:.3g}",
-            f"{row['memory_bytes'] / GIB:.1f}" if each.plan is each.psgd else f"{row['memory_added_bytes'] / GIB:+.1f}",
+            f"{row['memory_bytes'] / GIB:.1f}" if gain.plan is gain.psgd else f"{row['memory_added_bytes'] / GIB:+.1f}",
             "-" if hours is None else " to ".join(dict.fromkeys(map(_digits, hours))),
-            "-" if each.verdict == "baseline" else floor(each.break_even),
-            each.steps,
-            each.verdict,
-            str(sum(line.startswith("+") for line in each.changes)),
+            "-" if gain.verdict == "baseline" else floor(gain.break_even),
+            gain.steps,
+            gain.verdict,
+            str(sum(line.startswith("+") for line in gain.changes)),
         )
-        lines.append({"method": each.name, **dict(zip(HEADS, cells, strict=True))})
+        lines.append({"method": gain.name, **dict(zip(HEADS, cells, strict=True))})
     return lines

@@ -57,14 +57,14 @@ def save(rows: Sequence[Gain], out: Path, words: dict[str, object]) -> list[Path
     """
     table = Table.of(table_rows(rows))
     quoted = Table("table", table.title, table.columns)
-    others = [each for each in rows[1:] if each.plan]
+    others = [gain for gain in rows[1:] if gain.plan]
     lists = {
-        "sources": [f"- {each.name}: {each.silence or each.of.why}" for each in rows[1:]],
+        "sources": [f"- {gain.name}: {gain.silence or gain.of.why}" for gain in rows[1:]],
         "policies": [
-            f"- {each.name}: `{each.row()['policy']}`" + (f", coding {each.coding}" if each.coding else "")
-            for each in (rows[0], *others)
+            f"- {gain.name}: `{gain.row()['policy']}`" + (f", coding {gain.coding}" if gain.coding else "")
+            for gain in (rows[0], *others)
         ],
-        "changes": [line for each in others if each.changes for line in _diff(each)],
+        "changes": [line for gain in others if gain.changes for line in _diff(gain)],
     }
     text = {name: "\n".join(lines) for name, lines in lists.items()}
     return Page("gain", TEXT, [quoted], [figure(rows)], words=words | text).write(out)
@@ -76,25 +76,25 @@ def _diff(gain: Gain) -> list[str]:
 
 def figure(rows: Sequence[Gain]) -> Figure:
     """A line for each method: the range of its steps, and the break-even; it wins if the bar ends before the tick."""
-    shown = [each for each in rows[1:] if each.plan]
+    shown = [gain for gain in rows[1:] if gain.plan]
     legend = [
         *((verdict, Look(paint, "-", "", 4)) for verdict, paint in PAINTS.items()),
         ("wins up to", Look(INK, "", "|")),
     ]
-    data = pd.DataFrame([each.row() for each in rows])
+    data = pd.DataFrame([gain.row() for gain in rows])
     panel = Panel("steps", lambda axes: draw(axes, shown), 6.8, 0.75 + 0.26 * len(shown), (2.85, 0.15, 0.45, 0.1))
     return Figure("gain", "Steps needed and steps allowed", CAPTION, [panel], 1, data, legend)
 
 
 def draw(axes: Axes, rows: Sequence[Gain]) -> None:
     """Bars and ticks, the first method on top."""
-    for place, each in enumerate(rows):
-        paint = PAINTS[each.verdict]
-        if each.of.range and not each.silence:
-            axes.plot(each.of.range, [place, place], color=paint, linewidth=4, solid_capstyle="butt", marker="|")
-        axes.plot([each.break_even], [place], color=INK, marker="|", markersize=12, markeredgewidth=1.6)
+    for place, gain in enumerate(rows):
+        paint = PAINTS[gain.verdict]
+        if gain.of.range and not gain.silence:
+            axes.plot(gain.of.range, [place, place], color=paint, linewidth=4, solid_capstyle="butt", marker="|")
+        axes.plot([gain.break_even], [place], color=INK, marker="|", markersize=12, markeredgewidth=1.6)
     axes.axvline(1, color=QUIET, linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(rows)), [each.name for each in rows])
+    axes.set_yticks(range(len(rows)), [gain.name for gain in rows])
     axes.set(ylim=(len(rows) - 0.5, -0.5), xscale="log", xlabel="times psgd's steps to the same loss")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter("{x:g}")

@@ -60,25 +60,25 @@ class Peak(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.most = self._now = 0
-        self._there: dict[int, tuple[Any, int]] = {}  # by address: a weak reference, and bytes
+        self._live: dict[int, tuple[Any, int]] = {}  # by address: a weak reference, and bytes
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
-        if given and any(each.is_meta for each in given):
+        inputs = [value for value in tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+        if inputs and any(tensor.is_meta for tensor in inputs):
             if function is ATEN._local_scalar_dense.default:
-                return torch.ones((), dtype=given[0].dtype).item()
+                return torch.ones((), dtype=inputs[0].dtype).item()
             if function is ATEN.equal.default:
                 return True
             if function is ATEN._to_copy.default and torch.device(kwargs.get("device") or "meta").type != "meta":
-                dtype = kwargs.get("dtype") or given[0].dtype
-                return torch.zeros((), dtype=dtype, device=kwargs["device"]).expand(given[0].shape)
+                dtype = kwargs.get("dtype") or inputs[0].dtype
+                return torch.zeros((), dtype=dtype, device=kwargs["device"]).expand(inputs[0].shape)
         result = function(*args, **kwargs)
-        places = {each.untyped_storage()._cdata for each in given}
+        places = {tensor.untyped_storage()._cdata for tensor in inputs}
         made = [value for value in tree_leaves(result) if isinstance(value, Tensor)]
         for tensor in made:
             if tensor.untyped_storage()._cdata not in places:
-                stands_for = given[0] if tensor.is_meta and given and not given[0].is_meta else None
+                stands_for = inputs[0] if tensor.is_meta and inputs and not inputs[0].is_meta else None
                 self._add(tensor.untyped_storage(), stands_for)
         return result
 
@@ -86,10 +86,10 @@ class Peak(TorchDispatchMode):
         """Count memory until it is gone. What stands for another keeps that instead."""
         address, size = storage._cdata, 0 if stands_for is not None else storage.nbytes()
 
-        def gone(_: Any, kept: Tensor | None = stands_for) -> None:
-            self._now -= self._there.pop(address)[1]
+        def forget(_: Any, original: Tensor | None = stands_for) -> None:
+            self._now -= self._live.pop(address)[1]
 
-        self._there[address] = weakref.ref(storage, gone), size
+        self._live[address] = weakref.ref(storage, forget), size
         self._now += size
         self.most = max(self.most, self._now)
 
@@ -110,7 +110,7 @@ class _Shapes(OnDevice):
             return self._task.model()
 
 
-def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, found: Profile, held: int) -> int | None:
+def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, traffic: Profile, held: int) -> int | None:
     """Bytes that the first process has at once beside its data: of models, steps, evaluations and checkpoints. One step
     of each kind is played, of all workers. None where that needs numbers.
 
@@ -118,7 +118,7 @@ def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, found:
     ----------
     config : of a run whose workers are whole models.
     task, strategy : its own.
-    found : the profile of the strategy.
+    traffic : the profile of the strategy.
     held : bytes that stay between two steps.
     """
     n, nproc = config["workers"], config["nproc"]
@@ -131,7 +131,7 @@ def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, found:
             run = Run.start(make(played.model, communicator.workers, config["seed"]), strategy, communicator)
             batches = run.draw(played)
             gradient = run.gradient(played.loss, batches, config["l2"])
-            for communicator.step in _steps(found, config["steps"]):
+            for communicator.step in _steps(traffic, config["steps"]):
                 run.update(played, batches, gradient, config["l2"])
             del batches
             run.record(played, None)
@@ -142,7 +142,7 @@ def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, found:
     return round(peak.most + HOLES * max(0, peak.most - held))
 
 
-def _steps(found: Profile, steps: int) -> list[int]:
+def _steps(traffic: Profile, steps: int) -> list[int]:
     """The first two steps, and the first of each kind of those that follow."""
-    kinds = {tuple(op[1:5] for op in found.steps[step]): step for step in sorted(found.steps, reverse=True)}
+    kinds = {tuple(op[1:5] for op in traffic.steps[step]): step for step in sorted(traffic.steps, reverse=True)}
     return sorted(step for step in {0, 1, *kinds.values()} if step < steps)

@@ -114,19 +114,19 @@ def _value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def run(tokens: float | None, each: int, seconds: float, cluster: Cluster) -> dict[str, float | None] | None:
-    """A training run of so many tokens, `each` of them in a step: days, GPU-hours, US dollars.
+def run(tokens: float | None, step_tokens: int, seconds: float, cluster: Cluster) -> dict[str, float | None] | None:
+    """A training run of some tokens, `step_tokens` of them in a step: days, GPU-hours, US dollars.
 
     Parameters
     ----------
     tokens : of the whole run; None: no run was described.
-    each : tokens in a step.
+    step_tokens : tokens in a step.
     seconds : of a step.
     cluster : the GPUs and the links between them.
     """
     if tokens is None:
         return None
-    steps = tokens / each
+    steps = tokens / step_tokens
     hours = steps * seconds / 3600
     gpu_hours = hours * cluster.gpus
     price = cluster.gpu.hour_cost
@@ -152,11 +152,11 @@ def fit(question: Question, policy: Policy, prediction: Prediction) -> str:
     better = [pair for pair in changed(question, policy) if pair[1].fits]
     if not better:
         tried = "recompute, zero, micro_batch and sequence_parallel"
-        alone = policy.workers > 1 and policy.workers == policy.data
-        split = "; each GPU is a worker: with fewer workers= ranks share what zero= divides" if alone else ""
+        one_gpu_each = policy.workers > 1 and policy.workers == policy.data
+        split = "; each GPU is a worker: with fewer workers= ranks share what zero= divides" if one_gpu_each else ""
         return f"{reason}; no change of {tried} makes room{split}"
-    best, found = min(better, key=lambda pair: pair[1].step_seconds)
-    return f"{reason}; {changed_words(policy, best)} would fit, at {found.step_seconds:.4g} s a step"
+    best, priced = min(better, key=lambda pair: pair[1].step_seconds)
+    return f"{reason}; {changed_words(policy, best)} would fit, at {priced.step_seconds:.4g} s a step"
 
 
 def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Prediction]]:

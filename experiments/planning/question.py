@@ -229,8 +229,8 @@ def _cluster(values: dict[str, Any], policy: dict[str, Any]) -> Cluster:
         gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
     name = values.get("cluster", "a100_selene")
     path = Path(name)
-    there = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
-    cluster = Cluster.load(path, gpus) if there else Cluster.named(name, gpus)
+    is_file = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())
+    cluster = Cluster.load(path, gpus) if is_file else Cluster.named(name, gpus)
     if "bandwidth" not in values:
         return cluster
     return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(values["bandwidth"]), "bytes/s"))

@@ -56,7 +56,7 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
         )
     sweeps = []
     for way, seconds in seconds_by_way.items():
-        better = [x for x, own, other in zip(BANDWIDTHS, seconds, plain, strict=True) if own < other]
+        better = [x for x, value, plain_value in zip(BANDWIDTHS, seconds, plain, strict=True) if value < plain_value]
         sweeps.append(Sweep(way, seconds, max(better, default=None)))
     return sweeps
 
@@ -67,8 +67,8 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
     lines = []
     for sweep in sweeps:
         cells = {
-            f"{x:g}": "does not fit" if not np.isfinite(own) else f"{own:.3g}{'*' if own == least else ''}"
-            for x, own, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
+            f"{x:g}": "does not fit" if not np.isfinite(value) else f"{value:.3g}{'*' if value == least else ''}"
+            for x, value, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
         lines.append({"way": way_label(sweep.way), "steps": said(sweep.way), **cells, "pays at": pays})
@@ -122,12 +122,12 @@ def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
     rows = []
     for zero in range(4):
         one = replace(policy, zero=zero)
-        found = question.predict(one)
-        parts = found.breakdown["bytes"]
-        ours = {name: parts[name] for name in HELD}
-        each = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)
-        row = {"zero": zero, "textbook": question.model.parameters * each, **ours, "states": sum(ours.values())}
-        rows.append({**row, "others": found.memory_bytes - row["states"], "all": found.memory_bytes})
+        prediction = question.predict(one)
+        parts = prediction.breakdown["bytes"]
+        held = {name: parts[name] for name in HELD}
+        textbook = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)
+        row = {"zero": zero, "textbook": question.model.parameters * textbook, **held, "states": sum(held.values())}
+        rows.append({**row, "others": prediction.memory_bytes - row["states"], "all": prediction.memory_bytes})
     return rows
 
 

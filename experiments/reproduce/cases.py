@@ -44,7 +44,7 @@ class Case:
         """The label that a key, or the end of one, means; the key itself where it is no label."""
         if key in self.labels:
             return key
-        return next((own for own in self.labels if own.endswith(f".{key}")), key)
+        return next((label for label in self.labels if label.endswith(f".{key}")), key)
 
     def label(self, key: str) -> str | None:
         """The value of a label, by its key or the end of its key; that of `name` is the variant."""
@@ -84,16 +84,16 @@ def read_cases(
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         raise TableError('grid must be a list of settings, such as [{"name": "psgd", "method": "psgd"}]')
     axes = [{str(k): values_of(v) for k, v in entry.items() if k != "name"} for entry in entries]
-    if sum(prod(map(len, each.values())) for each in axes) > MOST_CASES:
+    if sum(prod(map(len, axis.values())) for axis in axes) > MOST_CASES:
         raise TableError(f"grid must have at most {MOST_CASES:,} cases, got more; sweep less")
     every = []
-    for number, (entry, own) in enumerate(zip(entries, axes, strict=True), 1):
-        if empty := [key for key, values in own.items() if not values]:
+    for number, (entry, axis) in enumerate(zip(entries, axes, strict=True), 1):
+        if empty := [key for key, values in axis.items() if not values]:
             raise TableError(f"grid: entry {number}: {empty[0]} has no values")
-        if "name" not in entry and "method" not in own:
+        if "name" not in entry and "method" not in axis:
             raise TableError(f"grid: entry {number} has no name, by which claims call it; add a name")
-        for values in product(*own.values()):
-            labels = dict(zip(own, values, strict=True))
+        for values in product(*axis.values()):
+            labels = dict(zip(axis, values, strict=True))
             name = str(entry.get("name") or in_words(labels.get("method", "")))
             settings = {**base, **{k: v for k, v in {**labels, **added}.items() if k not in parameters}}
             labels |= {k: v for k, v in added.items() if k in labels}
@@ -103,7 +103,7 @@ def read_cases(
 
 def values_of(value: Any) -> list[Setting]:
     """One value or a list of them."""
-    return [setting(each) for each in (value if isinstance(value, list) else [value])]
+    return [setting(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def values_in(cases: Iterable[Case], key: str) -> list[str]:
@@ -112,7 +112,7 @@ def values_in(cases: Iterable[Case], key: str) -> list[str]:
 
 
 def repeated(cases: Sequence[Case]) -> list[str]:
-    """The cases, in words, that are there more than once."""
+    """The cases, in words, that occur more than once."""
     counts = Counter(f"{case.name} {listing(case.labels)}" for case in cases)
     return [words for words, count in counts.items() if count > 1]
 
@@ -137,9 +137,9 @@ def check_place(cases: Sequence[Case], name: str, where: Mapping[str, str], part
     check_variant(cases, name, part)
     for key in where:
         check_label(cases, key, part)
-    own = [case for case in cases if case.name == name]
-    if not any(case.has(where) for case in own):
-        known = "; ".join(f"{key}: {', '.join(values_in(own, key))}" for key in where)
+    variant_cases = [case for case in cases if case.name == name]
+    if not any(case.has(where) for case in variant_cases):
+        known = "; ".join(f"{key}: {', '.join(values_in(variant_cases, key))}" for key in where)
         raise TableError(f"{part}no case of {name} has {listing(where, ', ')}; there are {known}")
 
 
@@ -168,42 +168,42 @@ def read_scales(
     measure : what is measured of a case.
     """
     scales = raw.get("scales") or {}
-    if not all(isinstance(own, dict) for own in scales.values()):
+    if not all(isinstance(content, dict) for content in scales.values()):
         raise TableError(f'scales must be as {{"smoke": {{"steps": 10}}}}, got {scales!r}')
     check_keys("scales", scales, SCALES)
     check_one_of(SCALES, **{"--scale": scale})
     if scale not in scales_of(raw):
         raise TableError("there is no scale reduced; it runs at --scale full, and smoke")
-    found = {}
+    results = {}
     for name in SCALES:
         if name in scales or name in ("full", scale):
-            own = dict(scales.get(name) or (SMOKE if name == "smoke" else {}))
-            keep, seeds = own.pop("keep", {}), own.pop("seeds", None)
-            changed = read_settings(own, f"scales.{name}")
+            content = dict(scales.get(name) or (SMOKE if name == "smoke" else {}))
+            keep, seeds = content.pop("keep", {}), content.pop("seeds", None)
+            changed = read_settings(content, f"scales.{name}")
             every = read_cases(raw.get("grid"), base, {**changed, **added}, parameters)
             check_settings(changed, every, f"scales.{name}: ", parameters)
             cases = _stay(every, keep, name)
-            found[name] = cases, _seeds(raw, seeds, name, no_seed_changes(measure, cases))
-    return found
+            results[name] = cases, _seeds(raw, seeds, name, no_seed_changes(measure, cases))
+    return results
 
 
 def _stay(cases: Sequence[Case], node: Any, scale: str) -> list[Case]:
     """The cases none of whose labels has another value than those that a scale keeps."""
     if not isinstance(node, dict):
         raise TableError(f'keep must hold labels and the values that stay, such as {{"workers": [4, 8]}}, got {node!r}')
-    keep = {str(key): [in_words(each) for each in values_of(value)] for key, value in node.items()}
+    keep = {str(key): [in_words(item) for item in values_of(value)] for key, value in node.items()}
     for key, values in keep.items():
         check_label(cases, key, f"scales.{scale}: keep: ")
         known = values_in(cases, key)
         if absent := [value for value in values if value not in known]:
             raise TableError(f"scales.{scale}: keep: no case has {key}={absent[0]}; there are {', '.join(known)}")
-    found = [case for case in cases if all(case.label(key) in (None, *values) for key, values in keep.items())]
-    if not found:
+    selected = [case for case in cases if all(case.label(key) in (None, *values) for key, values in keep.items())]
+    if not selected:
         raise TableError(f"scale {scale} keeps no case; change its `keep`")
-    if twice := repeated(found):
+    if twice := repeated(selected):
         why = "it sets what the grid sweeps; choose a value of the grid by `keep`"
         raise TableError(f"scales.{scale} makes two cases {twice[0]}: {why}")
-    return found
+    return selected
 
 
 def are_seeds(node: Any) -> bool:
@@ -242,10 +242,10 @@ def no_seed_changes(measure: str, cases: Sequence[Case]) -> bool:
 
 def _draws_topology(case: Case) -> bool:
     """Whether its topology, or one inside that, takes a seed: another seed, another graph."""
-    ours = built_in("topology")
+    built_ins = built_in("topology")
     named = [value for key, value in case.settings.items() if key.split(".")[0] == "topology"]
-    theirs = case.settings.get("topology", "ring") not in ours  # a plug-in's may
-    return theirs or any("seed" in node("topology", str(name)) for name in named if name in ours)
+    plugin = case.settings.get("topology", "ring") not in built_ins  # a plug-in's may
+    return plugin or any("seed" in node("topology", str(name)) for name in named if name in built_ins)
 
 
 def check_settings(keys: Iterable[str], cases: Sequence[Case], part: str, also: Iterable[str] = ()) -> None:
@@ -257,16 +257,16 @@ def check_settings(keys: Iterable[str], cases: Sequence[Case], part: str, also: 
         if key in known:
             continue
         group, _, rest = key.partition(".")
-        own = _keys_of(group, cases) if group in GROUPS and rest else set()
-        if own is not None and f"{group}.{rest.split('.')[0]}" not in own:
-            raise TableError(f"{part}unknown key {key!r}{did_you_mean(key, [*known, *own])}")
+        group_keys = _keys_of(group, cases) if group in GROUPS and rest else set()
+        if group_keys is not None and f"{group}.{rest.split('.')[0]}" not in group_keys:
+            raise TableError(f"{part}unknown key {key!r}{did_you_mean(key, [*known, *group_keys])}")
 
 
 def _keys_of(group: str, cases: Sequence[Case]) -> set[str] | None:
     """The keys of the parts that cases name, of all there are where one names none; None where a part is not ours."""
     named = {case.settings.get(group) for case in cases}
-    ours = built_in(group)
-    if not named <= {*ours, None}:
+    built_ins = built_in(group)
+    if not named <= {*built_ins, None}:
         return None
-    chosen = ours if None in named else [str(name) for name in named if name]
+    chosen = built_ins if None in named else [str(name) for name in named if name]
     return {f"{group}.{key}" for name in chosen for key in node(group, name) if key[0] != "_"}

@@ -59,7 +59,7 @@ class Arguments:
 
     @property
     def path(self) -> Path:
-        """Of the table file."""
+        """The path of the table file."""
         return find_table(self.table)
 
     @property
@@ -74,22 +74,22 @@ class Arguments:
 
     @property
     def folder(self) -> Path:
-        """Of the page."""
+        """The folder of the page."""
         return self.out or unlinked(unlinked(self.place / "pages") / self.scale)
 
     @property
     def command(self) -> str:
         """What makes the page again. Where data lie, and a file of finished runs, are everybody's own: left out."""
         device = [word for word in self.settings if word.startswith("device=")]
-        own = [word for plugin in self.plugins for word in ("--plugin", plugin)]
-        return shlex.join(["commeff", "reproduce", self.table, *device, *own, "--scale", self.scale])
+        plugins = [word for plugin in self.plugins for word in ("--plugin", plugin)]
+        return shlex.join(["commeff", "reproduce", self.table, *device, *plugins, "--scale", self.scale])
 
     def check(self) -> None:
-        """Refuse what cannot be run, before anything is."""
+        """Refuse what cannot run before anything does."""
         if self.are_peers and (self.settings or self.plugins or self.scale != "full"):
-            given = next(iter((*self.settings, *(f"--plugin {own}" for own in self.plugins))), f"--scale {self.scale}")
+            words = [*self.settings, *(f"--plugin {plugin}" for plugin in self.plugins), f"--scale {self.scale}"]
             raise ValueError(
-                f"{self.table} has no settings, no plug-ins and one scale, full, got {given}; leave it out"
+                f"{self.table} has no settings, no plug-ins and one scale, full, got {words[0]}; leave it out"
             )
         trains = not self.are_peers and self.content.measure == TRAINING
         if self.records is not None:
@@ -103,8 +103,8 @@ class Arguments:
         bad = [word for word in self.settings if word.partition("=")[0] not in GIVEN or "=" not in word]
         if bad:
             near = did_you_mean(bad[0].partition("=")[0], GIVEN)
-            own = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
-            raise ConfigError([f"{own}; copy {self.path.name} and change the copy"])
+            reason = f"{bad[0]!r}: a table's settings are its own, but for {', '.join(GIVEN)}{near}"
+            raise ConfigError([f"{reason}; copy {self.path.name} and change the copy"])
         table = read_table(self.path, self.scale, self.settings, self.plugins, self.choices)
         with table_code(self.path):
             rehearse(table)
@@ -135,12 +135,12 @@ def no_trace(store: Path, kept: bool) -> Iterator[None]:
 
 
 def _remove(store: Path, missing: list[Path]) -> None:
-    """The files that are written before a run, and the folders that are empty then; nothing if there are others."""
+    """Remove the files written before a run, and the folders that are empty then; nothing if there are others."""
     files = {path for path in store.rglob("*") if not path.is_dir()}
-    own = {*store.glob("store.json"), *store.glob("tables/*.yaml")}
-    if files - own:
+    written = {*store.glob("store.json"), *store.glob("tables/*.yaml")}
+    if files - written:
         return
-    for file in own:
+    for file in written:
         file.unlink(missing_ok=True)
     with suppress(OSError):  # somebody else has begun to write there
         for folder in filter(Path.is_dir, (store / "tables", store / "measured", *missing)):
@@ -172,7 +172,7 @@ def _planned(arguments: Arguments) -> list[str]:
             grids.check(stage.request)
         cells = [grids.prepare(stage.request)[1] for stage in stages]
         every = [cell for stage in cells for cell in stage]
-        costs = [grids.cost(own, rates(every), arguments.limits.jobs) for own in cells]
+        costs = [grids.cost(stage, rates(every), arguments.limits.jobs) for stage in cells]
         if table.tune is not None and len(costs) > 1:
             costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
     return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]

@@ -56,15 +56,15 @@ class CaseView:
         """The number, or the word, of a label or a setting."""
         if key == "seed" and self.seed is not None:
             return self.seed
-        own = self.case.key(key)
-        if own in self.within:
+        name = self.case.key(key)
+        if name in self.within:
             raise TableError(f"{key} refers to itself")
-        value = self.case.settings.get(own, self.case.labels.get(own))
+        value = self.case.settings.get(name, self.case.labels.get(name))
         if value is None:
             known = [*self.case.labels, *self.case.settings]
             raise TableError(f"{self.case.name} has no label or setting {key!r}{did_you_mean(key, known)}")
         if callable(value):
-            return value(replace(self, within=(*self.within, own)))
+            return value(replace(self, within=(*self.within, name)))
         try:
             return float(value)
         except ValueError:
@@ -126,15 +126,15 @@ def worked_out(table: PublishedTable, case: Case, key: str, value: Any, parts: s
     """A value as it is written into a setting of a case."""
     if not callable(value):
         return str(value)
-    found = value(CaseView(table, case, parts, (key,) if case.settings.get(key) is value else ()))
-    if isinstance(found, (str, bool)):
-        return text(found)
-    return f"{number_of(found, key):.{DIGITS}g}"
+    result = value(CaseView(table, case, parts, (key,) if case.settings.get(key) is value else ()))
+    if isinstance(result, (str, bool)):
+        return text(result)
+    return f"{number_of(result, key):.{DIGITS}g}"
 
 
-def number_of(found: Any, what: str) -> float:
+def number_of(value: Any, what: str) -> float:
     """The number that a function of a table has given."""
     try:
-        return float(found)
+        return float(value)
     except (TypeError, ValueError):
-        raise TableError(f"{what} must be a number, got {found!r}") from None
+        raise TableError(f"{what} must be a number, got {value!r}") from None

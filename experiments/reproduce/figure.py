@@ -24,21 +24,21 @@ from commeff.experiments.reproduce.results import CaseResult, Results
 def drawing(results: Results, plot: Plot) -> Drawing:
     """The figure of a table."""
     every = [*results.cases, *_printed_alone(results, plot)]
-    cases = [each for each in every if all(each.label(key) in (None, *of) for key, of in plot.only.items())]
-    along = [*dict.fromkeys(place for each in cases if isinstance(place := _place(results, each, plot.x), str))]
+    cases = [case for case in every if all(case.label(key) in (None, *of) for key, of in plot.only.items())]
+    along = [*dict.fromkeys(place for case in cases if isinstance(place := _place(results, case, plot.x), str))]
     (x_title, x_scale), (y_title, y_scale) = ("", 1.0) if along else _title(quantity(plot.x).text), _title(plot.y.text)
     lines, panels = _lines(results, cases, plot), []
     (key, shown), *_ = [*plot.panels.items(), ("", "")]
-    for value in dict.fromkeys(each.label(key) for each in cases) if key else (None,):
-        own = []
+    for value in dict.fromkeys(case.label(key) for case in cases) if key else (None,):
+        panel_lines = []
         for (name, colour, style), members in lines.items():
-            here = [each for each in members if not key or each.label(key) == value]
-            line = _line(results, here, plot, along, np.array([x_scale, y_scale]))
+            selected = [case for case in members if not key or case.label(key) == value]
+            line = _line(results, selected, plot, along, np.array([x_scale, y_scale]))
             if len(line[0]) or len(line[1]):
-                single = max(len(each.seen) for each in here) == 1 and not results.table.exact
-                own.append(MeanLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
-        panels.append(LinePanel("" if value is None else _words(results, key, value, shown), own))
-    curves = any(plot.x in seen.curve for each in cases for seen in each.seen.values())
+                single = max(len(case.seen) for case in selected) == 1 and not results.table.exact
+                panel_lines.append(MeanLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
+        panels.append(LinePanel("" if value is None else _words(results, key, value, shown), panel_lines))
+    curves = any(plot.x in seen.curve for case in cases for seen in case.seen.values())
     places = [results.table.called(place) for place in along]
     guides = {guide: None if callable(of) else float(of) for guide, of in plot.guides.items()}
     return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves, plot.log, guides)
@@ -48,7 +48,7 @@ def figure(results: Results, plot: Plot) -> Figure:
     """The figure of a table, drawn with what its open markers are."""
     drawn = drawing(results, plot)
     printed = [number for number in results.table.numbers if number.of.text == plot.y.text]
-    kinds = {"from theory" if callable(each.value) else plot.published for each in printed}
+    kinds = {"from theory" if callable(number.value) else plot.published for number in printed}
     shown = any(len(line.printed) for panel in drawn.panels for line in panel.lines)
     key = [(f"open: {' or '.join(sorted(kinds))}", Look(QUIET, "", "o", hollow=True))] if shown else []
     return draw.figure("figure", results.table.title, drawn, key)
@@ -71,18 +71,18 @@ def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tu
     A variant has a colour, and its lines differ in style. Where one variant at most has several lines, each line has a
     colour of its own.
     """
-    found: dict[tuple[str, str], list[CaseResult]] = {}
-    for each in cases:
-        pairs = [(key, each.label(key), shown) for key, shown in plot.lines.items()]
+    groups: dict[tuple[str, str], list[CaseResult]] = {}
+    for case in cases:
+        pairs = [(key, case.label(key), shown) for key, shown in plot.lines.items()]
         labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
-        variant = "" if plot.x == "name" else results.table.called(each.case.name)
-        found.setdefault((variant, ", ".join(labels)), []).append(each)
+        variant = "" if plot.x == "name" else results.table.called(case.case.name)
+        groups.setdefault((variant, ", ".join(labels)), []).append(case)
     styles: dict[str, list[str]] = {}
-    for variant, label in found:
+    for variant, label in groups:
         styles.setdefault(variant, []).append(label)
-    variants, plain = [*styles], sum(len(own) > 1 for own in styles.values()) <= 1
+    variants, plain = [*styles], sum(len(labels) > 1 for labels in styles.values()) <= 1
     lines = {}
-    for i, ((variant, label), members) in enumerate(found.items()):
+    for i, ((variant, label), members) in enumerate(groups.items()):
         name = label or variant if len(variants) == 1 else ", ".join(filter(None, (variant, label)))
         colour, style = (i, 0) if plain else (variants.index(variant), styles[variant].index(label))
         lines[name, colour, style] = members
@@ -123,13 +123,13 @@ def _line(
         if curves and plot.y.metrics == (plot.y.text,):
             both = [curve[[plot.x, plot.y.text]].to_numpy(float) for curve in curves if plot.y.text in curve]
             points = [np.array(rows).T for rows in zip(*both, strict=False)]
-            own = [(float(np.mean(x)), *interval(y, "y" in plot.log)) for x, y in points]
+            means = [(float(np.mean(x)), *interval(y, "y" in plot.log)) for x, y in points]
         else:
             place = _place(results, case, plot.x)
             x = float(along.index(place)) if isinstance(place, str) else place
-            own = [(x, *interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
-        rows += own
-        ends = [own[0][0], own[-1][0]] if own else []
+            means = [(x, *interval([*plot.y.by_seed(results, case).values()], "y" in plot.log))]
+        rows += means
+        ends = [means[0][0], means[-1][0]] if means else []
         for guide, of in plot.guides.items():
             if callable(of):
                 value = quantity(of).number(results, case, results.table.seeds[0])
@@ -140,7 +140,7 @@ def _line(
     return (
         _shown([row for row in rows if plot.floor is None or row[1] >= plot.floor], plot.log, 4) * scales[[0, 1, 1, 1]],
         _shown(printed, plot.log, 2) * scales,
-        {guide: _shown(each, plot.log, 2) * scales for guide, each in guides.items()},
+        {guide: _shown(points, plot.log, 2) * scales for guide, points in guides.items()},
     )
 
 
@@ -155,9 +155,9 @@ def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) ->
     """Where a case stands on the horizontal axis: by a number measured at its end, by a label, or a function of it."""
     if x == "name":
         return case.case.name
-    found = [seen.finals[x] for seen in case.seen.values() if isinstance(x, str) and x in seen.finals]
-    if found:
-        return float(np.mean(found))
+    values = [seen.finals[x] for seen in case.seen.values() if isinstance(x, str) and x in seen.finals]
+    if values:
+        return float(np.mean(values))
     view = CaseView(results.table, case.case)
     try:
         at = view[x] if isinstance(x, str) else x(view)

@@ -172,7 +172,7 @@ class Comparison:
 
     @property
     def mean(self) -> float:
-        """Of ours; NaN where there is none, infinite where a run diverged."""
+        """The mean of ours; NaN where there is none, infinite where a run diverged."""
         return math.fsum(self.ours.values()) / len(self.ours) if self.ours else math.nan
 
     @property
@@ -183,30 +183,30 @@ class Comparison:
 
 def compare(results: Results) -> list[Comparison]:
     """All printed numbers of a table, each with every case that it speaks of."""
-    table, found = results.table, list[Comparison]()
+    table, comparisons = results.table, list[Comparison]()
     for printed in table.numbers:
         cases = results.named(printed.variant, printed.where)
-        found += [_compared(printed, result, results) for result in cases]
+        comparisons += [_compared(printed, result, results) for result in cases]
         if not cases:
-            theirs = math.nan if callable(printed.value) else float(printed.value)
-            found.append(Comparison(printed, dict(printed.where), theirs, {}, NOT_COMPARABLE))
-    return _ranked(found, table.exact) if table.tolerance.kind == "rank" else found
+            printed_value = math.nan if callable(printed.value) else float(printed.value)
+            comparisons.append(Comparison(printed, dict(printed.where), printed_value, {}, NOT_COMPARABLE))
+    return _ranked(comparisons, table.exact) if table.tolerance.kind == "rank" else comparisons
 
 
 def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
     table, runs = results.table, result.seen
-    ours, theirs = printed.of.by_seed(results, result), printed.worked_out(table, result.case)
+    values, printed_value = printed.of.by_seed(results, result), printed.worked_out(table, result.case)
     enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
     of_any_data = printed.scale != SCALES[-1]  # bytes, for example
     fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
-    if not fit or not ours or ours.keys() != runs.keys():
-        return Comparison(printed, result.labels, theirs, ours, NOT_COMPARABLE, len(runs))
-    found = verdict(table.tolerance, theirs, ours, of_any_data or table.exact)
-    return Comparison(printed, result.labels, theirs, ours, found, len(runs))
+    if not fit or not values or values.keys() != runs.keys():
+        return Comparison(printed, result.labels, printed_value, values, NOT_COMPARABLE, len(runs))
+    outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
+    return Comparison(printed, result.labels, printed_value, values, outcome, len(runs))
 
 
-def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exact: bool = False) -> str:
-    """What a printed number and ours come to; `exact`: no seed changes ours.
+def verdict(tolerance: Tolerance, printed: float, values: Mapping[int, float], exact: bool = False) -> str:
+    """The verdict on a printed number and our values; `exact`: no seed changes them.
 
     >>> tenth = Tolerance("relative", 0.1)
     >>> verdict(tenth, -2.0, {0: -2.1, 1: -2.1, 2: -2.1}), verdict(tenth, 2.0, {0: 2.1, 1: 2.1, 2: math.inf})
@@ -214,17 +214,17 @@ def verdict(tolerance: Tolerance, theirs: float, ours: Mapping[int, float], exac
     >>> verdict(tenth, 2.0, {0: 1.5, 1: 2.5, 2: 2.0}), verdict(tenth, 2.0, {0: 2.0})
     ('inconclusive', 'inconclusive')
     """
-    if any(map(math.isinf, ours.values())):
+    if any(map(math.isinf, values.values())):
         return OFF
-    by = tolerance.by * abs(theirs) if tolerance.kind == "relative" else tolerance.by
-    return WORDS[near(dict(ours), {ALL: theirs}, by, exact).state]
+    by = tolerance.by * abs(printed) if tolerance.kind == "relative" else tolerance.by
+    return WORDS[near(dict(values), {ALL: printed}, by, exact).state]
 
 
-def _ranked(found: Sequence[Comparison], exact: bool) -> list[Comparison]:
-    """Ours are as theirs if they lie on the same side of every other number of the same quantity."""
+def _ranked(comparisons: Sequence[Comparison], exact: bool) -> list[Comparison]:
+    """Our values agree with a printed number if they lie on its side of every other number of the same quantity."""
     ranked = []
-    for one in found:
-        peers = [c for c in found if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
+    for one in comparisons:
+        peers = [c for c in comparisons if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
         others = [c for c in peers if c.theirs != one.theirs]
         if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean) or not others:
             ranked.append(one)
@@ -255,8 +255,8 @@ def rehearse(table: PublishedTable) -> None:
             if not of.metrics:
                 of.number(results, result, table.seeds[0])
     for printed in table.numbers:
-        theirs = [printed.worked_out(table, each.case) for each in results.named(printed.variant, printed.where)]
-        if table.tolerance.kind == "relative" and table.tolerance.by > 0 and 0 in theirs:
+        values = [printed.worked_out(table, result.case) for result in results.named(printed.variant, printed.where)]
+        if table.tolerance.kind == "relative" and table.tolerance.by > 0 and 0 in values:
             raise TableError(
                 f"numbers: a share of a printed 0 is 0, got a tolerance of {table.tolerance.by:.4g} relative; give an "
                 "absolute one, or make it a claim, such as within(a, 0, 0.1)"
@@ -271,7 +271,7 @@ def _check_ranks(table: PublishedTable) -> None:
     cases = [table.full_cases[group[0]] for group in groups] or table.full_cases
     for place, one in enumerate(table.numbers, 1):
         peers = [number for number in table.numbers if number.of.text == one.of.text]
-        if sum(case.name == each.variant and case.has(each.where) for each in peers for case in cases) < 2:
+        if sum(case.name == number.variant and case.has(number.where) for number in peers for case in cases) < 2:
             raise TableError(
                 f"numbers: entry {place} is the only one of its quantity, which tolerance kind rank finds in its place "
                 "whatever it is; print another, or give kind relative or absolute"

@@ -45,14 +45,14 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Table:
     columns = [
         words("variant", names),
         words("of", [one.printed.of.text for one in compared]),
-        Column("theirs", items=[_theirs(one) for one in compared]),
+        Column("theirs", items=[_printed(one) for one in compared]),
         Column("ours", items=[_item(one.ours, one.runs) for one in compared]),
         words("verdict", [one.verdict for one in compared]),
     ]
     return Table("numbers", f"{results.table.title}: printed numbers beside ours", columns)
 
 
-def _theirs(one: Comparison) -> Item:
+def _printed(one: Comparison) -> Item:
     if math.isnan(one.theirs):
         return Item("–")
     return Item(f"{one.theirs:.6g}", "" if one.printed.spread is None else f"{one.printed.spread:g}")
@@ -60,5 +60,5 @@ def _theirs(one: Comparison) -> Item:
 
 def _item(values: Mapping[int, float], runs: int) -> Item:
     """A mean with its interval; in words where not all runs have such a number."""
-    found = estimate(values.values()) if len(values) == runs and all(map(math.isfinite, values.values())) else None
-    return Item(over_seeds(values, runs)) if found is None else cost(found)
+    mean = estimate(values.values()) if len(values) == runs and all(map(math.isfinite, values.values())) else None
+    return Item(over_seeds(values, runs)) if mean is None else cost(mean)

@@ -41,7 +41,7 @@ ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in
 
 
 def consensus(config: Mapping[str, Any]) -> dict[str, float]:
-    """Of the topology: repeated averaging without gradients.
+    """Measure the topology by repeated averaging without gradients.
 
     rho = ||W - J|| of the first matrix; rate = the factor a step by which a disagreement falls, at its worst, over one
     period (for one that never repeats, that of random vectors until ten digits agree); exact_after = steps until all
@@ -49,8 +49,8 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
     """
     topology = build.topology(config)
     matrices = [topology.at(step) for step in range(topology.period or 1)]
-    found = {"rho": matrices[0].rho, "gap": 1 - matrices[0].rho}
-    found |= {"degree": float(max(matrix.degree for matrix in matrices))}
+    numbers = {"rho": matrices[0].rho, "gap": 1 - matrices[0].rho}
+    numbers |= {"degree": float(max(matrix.degree for matrix in matrices))}
     disagreement = np.eye(topology.n) - 1 / topology.n
     if topology.period is None:
         rng = np.random.default_rng(int(config["seed"]))
@@ -60,19 +60,19 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
         while np.linalg.norm(x) > EXACT * start and steps < LONGEST:  # below, what is left is rounding
             x = topology.at(steps).sparse() @ x
             steps += 1
-        return found | {"rate": float((np.linalg.norm(x) / start) ** (1 / steps)), "exact_after": math.inf}
+        return numbers | {"rate": float((np.linalg.norm(x) / start) ** (1 / steps)), "exact_after": math.inf}
     if topology.period == 1:  # a normal matrix has powers of its norm
-        return found | {"rate": matrices[0].rho, "exact_after": 1.0 if matrices[0].rho < EXACT else math.inf}
+        return numbers | {"rate": matrices[0].rho, "exact_after": 1.0 if matrices[0].rho < EXACT else math.inf}
     for matrix in matrices:
         disagreement = matrix.sparse() @ disagreement
     worst = float(np.linalg.norm(disagreement, 2))
     done = worst < EXACT
     rate = 0.0 if done else worst ** (1 / topology.period)
-    return found | {"rate": rate, "exact_after": float(topology.period) if done else math.inf}
+    return numbers | {"rate": rate, "exact_after": float(topology.period) if done else math.inf}
 
 
 def compression(config: Mapping[str, Any]) -> dict[str, float]:
-    """Of the compressor, on random vectors of d = task.dimension numbers.
+    """Measure the compressor on random vectors of d = task.dimension numbers.
 
     error = mean of |C(v) - v|^2 / |v|^2 over Gaussian v, heavy_error over vectors whose i-th number is of size 1/i, and
     bias = |mean of C(v) over draws - v|^2 / |v|^2 of one Gaussian v; bits a number; bound = omega where C is unbiased,
@@ -89,25 +89,25 @@ def compression(config: Mapping[str, Any]) -> dict[str, float]:
         name: compressor.compress(vectors, WorkerRandom(seed, range(DRAWS), 0, (name,)))
         for name, vectors in (("error", normal), ("heavy_error", heavy), ("same", normal[:1].expand(DRAWS, d).clone()))
     }
-    found = {
+    numbers = {
         name: float(((messages[name].decode() - v).square().sum(1) / v.square().sum(1)).double().mean())
         for name, v in (("error", normal), ("heavy_error", heavy))
     }
     middle = messages["same"].decode().mean(0)
-    found["bias"] = float((middle - normal[0]).square().sum() / normal[0].square().sum())
+    numbers["bias"] = float((middle - normal[0]).square().sum() / normal[0].square().sum())
     example = torch.full((DRAWS, d), 0.6)
     example[:, 0] = 1.0
     decoded = compressor.compress(example, WorkerRandom(seed, range(DRAWS), 0, ("example",))).decode()[:, 1:]
-    found |= {"mean": float(decoded.double().mean()), "up": float((decoded > example[:, 1:]).double().mean())}
-    found["bits"] = 8 * float(messages["error"].wire_bytes.double().mean()) / d
+    numbers |= {"mean": float(decoded.double().mean()), "up": float((decoded > example[:, 1:]).double().mean())}
+    numbers["bits"] = 8 * float(messages["error"].wire_bytes.double().mean()) / d
     omega, delta = compressor.omega(d), compressor.delta(d)
     if omega is not None:
-        return found | {"bound": omega, "omega": omega}
-    return found | ({"bound": 1 - delta, "delta": delta} if delta is not None else {})
+        return numbers | {"bound": omega, "omega": omega}
+    return numbers | ({"bound": 1 - delta, "delta": delta} if delta is not None else {})
 
 
 def gossip(config: Mapping[str, Any]) -> dict[str, float]:
-    """Of the method: `steps` steps without gradients from Gaussian rows of d = task.dimension numbers.
+    """Measure the method by `steps` steps without gradients from Gaussian rows of d = task.dimension numbers.
 
     With D_t = sum_i |x_i - mean|^2 after t steps: rate = the factor a step by which D falls, over the second half of
     the steps; worst = the largest (D_t / E_0)^(1/t), where E_0 = D_0 + sum_i |x_i|^2 also counts public copies that
@@ -118,25 +118,25 @@ def gossip(config: Mapping[str, Any]) -> dict[str, float]:
     communicator = Communicator(workers=n, seed=int(config["seed"]))
     x = torch.randn(n, d, generator=torch.Generator().manual_seed(int(config["seed"])), dtype=torch.float64)
     mean, still = x.mean(0), torch.zeros_like(x)
-    apart = [float((x - mean).square().sum())]
-    start = apart[0] + float(x.square().sum())
+    spreads = [float((x - mean).square().sum())]
+    start = spreads[0] + float(x.square().sum())
     strategy.start(x.clone(), Layout.flat(d), communicator)
     for communicator.step in range(int(config["steps"])):
         x = strategy.step(x, still, communicator)
-        apart.append(float((x - x.mean(0)).square().sum()))
-        if not EXACT**2 < apart[-1] / apart[0] < 1 / EXACT:  # below, what is left is rounding; above, it diverges
+        spreads.append(float((x - x.mean(0)).square().sum()))
+        if not EXACT**2 < spreads[-1] / spreads[0] < 1 / EXACT:  # below, what is left is rounding; above, it diverges
             break
-    errors, half = np.array(apart), (len(apart) - 1) // 2
-    rate = float((errors[-1] / errors[half]) ** (1 / max(1, len(apart) - 1 - half)))
-    found = {"rate": rate, "drift": float((x.mean(0) - mean).norm() / mean.norm())}
-    found |= {"worst": float(((errors[1:] / start) ** (1 / np.arange(1, len(errors)))).max())}
-    found |= {"per_digit": -math.log(10) / math.log(rate) if 0 < rate < 1 else math.inf}
+    errors, half = np.array(spreads), (len(spreads) - 1) // 2
+    rate = float((errors[-1] / errors[half]) ** (1 / max(1, len(spreads) - 1 - half)))
+    numbers = {"rate": rate, "drift": float((x.mean(0) - mean).norm() / mean.norm())}
+    numbers |= {"worst": float(((errors[1:] / start) ** (1 / np.arange(1, len(errors)))).max())}
+    numbers |= {"per_digit": -math.log(10) / math.log(rate) if 0 < rate < 1 else math.inf}
     sent = communicator.ledger.payload_bytes / (communicator.step + 1)
-    return found | {"bytes_per_digit": sent * found["per_digit"]}
+    return numbers | {"bytes_per_digit": sent * numbers["per_digit"]}
 
 
 def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
-    """Of PowerSGD: the error of P Q^T after `steps` rounds on one matrix, each from the last Q, nothing fed back.
+    """Measure the error of PowerSGD's P Q^T after `steps` rounds on one matrix, each from the last Q, nothing fed back.
 
     error = mean of |P Q^T - M|^2 / |M|^2 over Gaussian matrices M of the shape of the task's parameter, best = that of
     the nearest matrix of rank r, by its singular values; heavy_... the same over M of singular values 1, 1/2, 1/3 and
@@ -150,7 +150,7 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
             "low_rank must have method=power_sgd and a task of one matrix, such as quadratic: give task.columns"
         )
     rank, seed, layout = transform.rank, int(config["seed"]), Layout.of([("x", shapes[0])])
-    generator, found = torch.Generator().manual_seed(seed), dict[str, list[float]]()
+    generator, samples = torch.Generator().manual_seed(seed), dict[str, list[float]]()
     for draw in range(MATRICES):
         normal = torch.randn(shapes[0], generator=generator, dtype=torch.float64)
         left, sizes, right = torch.linalg.svd(normal, full_matrices=False)
@@ -166,8 +166,8 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
             numbers = {"error": float((out - v).square().sum() / v.square().sum()), "best": tails[rank]}
             numbers["bound"] = min((1 + k / max(1, rank - k - 1)) * tails[k] for k in (0, *range(2, rank - 1)))
             for name, number in numbers.items():
-                found.setdefault(kind + name, []).append(number)
-    return {name: float(np.mean(numbers)) for name, numbers in found.items()}
+                samples.setdefault(kind + name, []).append(number)
+    return {name: float(np.mean(numbers)) for name, numbers in samples.items()}
 
 
 KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, float]]] = {
@@ -191,13 +191,13 @@ def measured(plan: TableRun) -> Results:
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
                 seen[seed] = Observation(plan.pricing.planned(config), machine=_made_by(config, machine))
             else:
-                seen[seed] = _kept(plan, config, machine)
+                seen[seed] = _stored(plan, config, machine)
             seen[seed] = seen[seed].with_metrics(plan.table.derived)
         results.append(CaseResult(case, seen, plan.labels(number)))
     return Results(plan.table, results)
 
 
-def _kept(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str]) -> Observation:
+def _stored(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str]) -> Observation:
     """The numbers of a case, from the store if it has them."""
     key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
     for target in plugins_in(config):  # which counts by its code, wherever it lies
@@ -210,13 +210,13 @@ def _kept(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str])
         content["machine"] = _made_by(config, machine)
         rewrite(file, json.dumps(content, indent=1) + "\n", shared=True)
     numbers = {name: float(value) for name, value in content["numbers"].items()}
-    return Observation(numbers, machine={str(fact): str(own) for fact, own in content["machine"].items()})
+    return Observation(numbers, machine={str(fact): str(value) for fact, value in content["machine"].items()})
 
 
 def _made_by(config: Mapping[str, Any], machine: Mapping[str, str]) -> dict[str, str]:
     """The machine, and the plug-ins of a configuration if it has any."""
-    own = plugins({"plugins": plugin_info(config)})
-    return dict(machine) | ({"plugins": "; ".join(own)} if own else {})
+    names = plugins({"plugins": plugin_info(config)})
+    return dict(machine) | ({"plugins": "; ".join(names)} if names else {})
 
 
 def _read(file: Path) -> dict[str, Any] | None:

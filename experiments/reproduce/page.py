@@ -87,9 +87,9 @@ def headline(scale: str, claims: Sequence[Claim], compared: Sequence[Comparison]
     pairs = [(sum(c.verdict == kind for c in compared), kind) for kind in (OK, OFF, UNTOLD, NOT_COMPARABLE)]
     numbers = [f"{count} {kind}" for count, kind in pairs if count]
     sentences += [f"Of {len(compared)} numbers {', '.join(numbers)}."] if compared else []
-    theirs = any(one.of == PAPER for one in claims) or any(one.printed.scale == "full" for one in compared)
+    published = any(one.of == PAPER for one in claims) or any(one.printed.scale == "full" for one in compared)
     good = all(one.verdict.state == HOLDS for one in claims) and all(c.verdict == OK for c in compared)
-    if scale == "full" and good and not incomplete and theirs:
+    if scale == "full" and good and not incomplete and published:
         sentences.append("**Reproduced.**")
     return " ".join(sentences)
 
@@ -97,7 +97,7 @@ def headline(scale: str, claims: Sequence[Claim], compared: Sequence[Comparison]
 def _table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """A table of cells that are written as they stand; "l" aligns a column to the left, "r" to the right."""
     yield f"| {' | '.join(heads)} |"
-    yield f"|{'|'.join(':--' if each == 'l' else '--:' for each in align)}|"
+    yield f"|{'|'.join(':--' if letter == 'l' else '--:' for letter in align)}|"
     yield from (f"| {' | '.join(row)} |" for row in rows)
     yield ""
 
@@ -109,9 +109,9 @@ def _text_table(align: str, heads: Sequence[str], rows: Iterable[Sequence[str]])
 
 def _claims(claims: Sequence[Claim]) -> Iterator[str]:
     for of, title in GROUPS.items():
-        if own := [one for one in claims if one.of == of]:
+        if group := [one for one in claims if one.of == of]:
             yield from (f"## {title}", "")
-            yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, own))
+            yield from _table("lllrll", ["claim", "where", "verdict", "p", "judged by", "source"], map(_row, group))
     if any(one.verdict.p is not None for one in claims):
         yield from (P_VALUES.replace("\n", " "), "")
     unmet = [one for one in claims if one.verdict.state != HOLDS and one.because]
@@ -148,17 +148,17 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
 
 def _compared(one: Comparison, results: Results) -> list[str]:
     spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
-    theirs = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
+    printed = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
     difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
     name = f"{results.table.called(one.printed.variant)} {listing(one.where)}".strip()
     variant, of, source = map(markdown_text, (name, one.printed.of.text, one.printed.source))
-    return [variant, of, theirs, over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
+    return [variant, of, printed, over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
 
 
 def _other_runs(results: Results) -> Iterator[str]:
     """Says that printed numbers are of other runs, if they are."""
     table, seen = results.table, [seen for case in results.cases for seen in case.seen.values()]
-    if seen and not all(each.comparable for each in seen):
+    if seen and not all(observation.comparable for observation in seen):
         words = markdown_code(", ".join(f"{key}={in_words(value)}" for key, value in table.comparable.items()))
         yield f"Printed numbers are of runs with {words}, which ours are not: only claims and formulas get a verdict."
         yield ""
@@ -183,7 +183,7 @@ def _measured(results: Results) -> Iterator[str]:
 
 
 def _tried(results: Results) -> Iterator[str]:
-    """Of each variant the values of the tuned label, what they came to on validation data, and which is reported."""
+    """The values of the tuned label that each variant tried, their results on validation data, and which counts."""
     table, tune = results.table, results.table.tune
     if tune is None or not results.choices:
         return
@@ -199,13 +199,13 @@ def _tried(results: Results) -> Iterator[str]:
     yield from ("## Tuning", "", f"{best} in {where}.", "")
     yield from ("All variants tried as many values.", "")
     labels = [choice.best.labels for choice in results.choices]
-    keys = [key for key in results.table.swept if key != tune.over and any(key in own for own in labels)]
+    keys = [key for key in results.table.swept if key != tune.over and any(key in case for case in labels)]
     rows = []
     for choice in results.choices:
         triples = zip(choice.values, choice.tried, choice.means, strict=True)
         tried = ", ".join(f"{value}: {_mean(case, mean)}" for value, case, mean in triples)
-        own = (choice.best.labels.get(key, "") for key in keys)
-        rows.append([results.table.called(choice.best.case.name), *own, tried, choice.values[choice.pick]])
+        cells = (choice.best.labels.get(key, "") for key in keys)
+        rows.append([results.table.called(choice.best.case.name), *cells, tried, choice.values[choice.pick]])
     heads = ["variant", *keys, f"{tune.over}: {tune.by.text}", "chosen"]
     yield from _text_table("l" + "r" * len(keys) + "lr", heads, rows)
 
@@ -234,9 +234,9 @@ def _origin(results: Results, command: str) -> Iterator[str]:
         yield f"- {markdown_prose(_cluster(table.cluster))}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}
     yield from (f"- {markdown_prose(line)}" for line in sorted(hardware))
-    own = sorted({plugin for machine in machines for plugin in machine.get("plugins", "").split("; ") if plugin})
-    if own:
-        yield f"- plug-ins: {markdown_prose('; '.join(own))}"
+    plugins = sorted({plugin for machine in machines for plugin in machine.get("plugins", "").split("; ") if plugin})
+    if plugins:
+        yield f"- plug-ins: {markdown_prose('; '.join(plugins))}"
     if machines:
         commits = ", ".join(sorted({machine["commit"] for machine in machines}))
         yield f"- commit {markdown_prose(commits)}" + (" (+: files differed from the commit)" if "+" in commits else "")
@@ -245,10 +245,10 @@ def _origin(results: Results, command: str) -> Iterator[str]:
 def _cluster(where: TableCluster) -> str:
     """The cluster of a table, in words."""
     place = where.place
-    given = f"{place.step_seconds:g} s of computing a step" if place.step_seconds is not None else ""
+    seconds = f"{place.step_seconds:g} s of computing a step" if place.step_seconds is not None else ""
     counted = f"computing at {place.efficiency:.0%} of {place.cluster.gpu.name}'s peak"
     model = f", messages of a model of {where.parameters:g} parameters" if where.parameters else ""
-    return f"modelled seconds: on {place.name}, {given or counted}{model}; nothing of them is measured"
+    return f"modelled seconds: on {place.name}, {seconds or counted}{model}; nothing of them is measured"
 
 
 def _values(results: Results) -> pd.DataFrame:
@@ -257,6 +257,6 @@ def _values(results: Results) -> pd.DataFrame:
     for result in results.cases:
         shown_by_seed = {shown.text: shown.by_seed(results, result) for shown in results.table.show}
         for seed, seen in sorted(result.seen.items()):
-            found = {text: values.get(seed, math.nan) for text, values in shown_by_seed.items()}
-            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | found)
+            numbers = {text: values.get(seed, math.nan) for text, values in shown_by_seed.items()}
+            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | numbers)
     return pd.DataFrame(rows)

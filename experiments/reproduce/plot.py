@@ -45,7 +45,7 @@ class Plot:
         object.__setattr__(self, "y", quantity(self.y))
         object.__setattr__(self, "lines", _worded(lines))
         object.__setattr__(self, "panels", _worded([panels] if isinstance(panels, str) else panels))
-        object.__setattr__(self, "only", {key: values_of(each) for key, each in picked.items()})
+        object.__setattr__(self, "only", {key: values_of(values) for key, values in picked.items()})
 
     @property
     def labels(self) -> list[str]:

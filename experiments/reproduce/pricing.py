@@ -24,7 +24,7 @@ SAME = 1e-9  # relative: sums of the same bytes
 
 
 class Pricing:
-    """Adds such numbers to what was observed.
+    """Adds such numbers to observations.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ class Pricing:
     wanted : the names that the table speaks of; no more is worked out for a run.
     """
 
-    def __init__(self, cluster: TableCluster | None, wanted: Collection[str]) -> None:
-        self._cluster, self._seconds = cluster, cluster is not None and bool(set(SECONDS) & set(wanted))
-        self._bytes = bool(set(BYTES) & set(wanted))
-        self._own = self._there = Modeller()
+    def __init__(self, cluster: TableCluster | None, metrics: Collection[str]) -> None:
+        self._cluster, self._seconds = cluster, cluster is not None and bool(set(SECONDS) & set(metrics))
+        self._bytes = bool(set(BYTES) & set(metrics))
+        self._modeller = self._cluster_modeller = Modeller()
         if cluster and cluster.parameters:
-            self._there = Modeller(square_matrices(cluster.parameters))
+            self._cluster_modeller = Modeller(square_matrices(cluster.parameters))
 
     def priced(self, configure: Callable[[], Mapping[str, Any]], seen: Observation) -> Observation:
         """The observation of a run with these numbers; its configuration is asked for if there are any.
@@ -51,23 +51,23 @@ class Pricing:
         if curve.empty or not (self._seconds or self._bytes):
             return seen
         steps, config = int(curve["step"].max()), configure()
-        sent = self._own.profile(config)[1]
+        sent = self._modeller.profile(config)[1]
         operations = [operation for step in range(steps) for operation in sent.operations(step)]
         whole = math.fsum(operation.wire_bytes for operation in operations)
         if abs(whole - float(curve["wire_bytes"].iloc[-1])) > SAME * whole:
             return seen
         finals = dict(seen.finals) | (directions(operations) if self._bytes else {})
         if self._cluster is not None and self._seconds:
-            ends = [0.0, *map(float, self._there.timeline(config, self._cluster.place, steps).by_step)]
+            ends = [0.0, *map(float, self._cluster_modeller.timeline(config, self._cluster.place, steps).by_step)]
             curve = curve.assign(modelled_seconds=[ends[int(step)] for step in curve["step"]])
             curve = curve.assign(modelled_hours=curve["modelled_seconds"] / HOUR)
             finals |= {name: float(curve[name].iloc[-1]) for name in SECONDS}
         return replace(seen, finals=finals, curve=curve)
 
     def planned(self, config: Mapping[str, Any]) -> dict[str, float]:
-        """Of a run that nobody trains: what its steps take on the cluster, and what of a step is communication."""
+        """Seconds of a run that nobody trains on the cluster, and the part of a step that is communication."""
         assert self._cluster is not None
-        line = self._there.timeline(config, self._cluster.place, config["steps"])
+        line = self._cluster_modeller.timeline(config, self._cluster.place, config["steps"])
         return {
             "modelled_seconds": line.total,
             "modelled_hours": line.total / HOUR,

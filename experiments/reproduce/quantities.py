@@ -48,8 +48,8 @@ class TableQuantity(Arithmetic):
 
     def by_seed(self, results: Results, result: CaseResult) -> dict[int, float]:
         """Its numbers; seeds that have none are left out."""
-        found = {seed: self.number(results, result, seed) for seed in result.seen}
-        return {seed: value for seed, value in found.items() if not math.isnan(value)}
+        numbers = {seed: self.number(results, result, seed) for seed in result.seen}
+        return {seed: value for seed, value in numbers.items() if not math.isnan(value)}
 
     def __call__(self, variant: TableVariant) -> Value:
         """Its value for the only case of a variant at a place."""
@@ -57,13 +57,13 @@ class TableQuantity(Arithmetic):
         result = variant.result
         if result is None or not result.seen:
             return variant.absent()
-        found = self.by_seed(variant.results, result)
-        left_out = {seed: variant.name for seed in result.seen if seed not in found}
-        absent = "" if found else f"{variant.name} has no {self.text}"
-        return Value(found, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
+        numbers = self.by_seed(variant.results, result)
+        left_out = {seed: variant.name for seed in result.seen if seed not in numbers}
+        absent = "" if numbers else f"{variant.name} has no {self.text}"
+        return Value(numbers, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
 
     def _with(self, sign: str, left: object, right: object) -> TableQuantity:
-        """Two quantities with a sign between them: where one has no number, nor has this.
+        """Two quantities with a sign between them; it has no number where one of them has none.
 
         >>> (final("a") / final("b") * 4).text, (final("a") / (final("b") - 1)).text
         ('a / b * 4', 'a / (b - 1)')
@@ -181,8 +181,8 @@ def onset(metric: str, beside: str, factor: float) -> TableQuantity:
         both = seen.column(metric).merge(other.seen[seed].column(metric), on="step", suffixes=("", " beside"))
         if not len(both):
             return math.nan
-        ours, theirs = both[metric], both[f"{metric} beside"]
-        far = both["step"][ours < theirs / factor if higher_is_better(metric) else ours > factor * theirs]
+        values, bounds = both[metric], both[f"{metric} beside"]
+        far = both["step"][values < bounds / factor if higher_is_better(metric) else values > factor * bounds]
         after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
         return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
 

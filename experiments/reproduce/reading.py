@@ -55,9 +55,9 @@ def table_code(path: Path) -> Iterator[None]:
             raise ConfigError([f"{path.name}{_line(path, str(error))}: {error}"]) from None
         if not lines or is_interrupt(error):
             raise
-        ours = isinstance(error, (TableError, ConfigError, OSError))
+        known = isinstance(error, (TableError, ConfigError, OSError))
         text = error.msg if isinstance(error, SyntaxError) else str(error)
-        words = [*([] if ours else [type(error).__name__]), *filter(None, [" ".join(text.split())])]
+        words = [*([] if known else [type(error).__name__]), *filter(None, [" ".join(text.split())])]
         raise ConfigError([f"{path.name} line {lines[-1]}: {': '.join(words)}"]) from None
 
 
@@ -111,7 +111,7 @@ def read_part(kind: Callable[..., T], node: Mapping[str, Any], part: str) -> T:
     """A part of a table as its class has it."""
     parameters = signature(kind).parameters
     check_keys(part, node, parameters)
-    if missing := [key for key, each in parameters.items() if each.default is Parameter.empty and key not in node]:
+    if missing := [key for key, p in parameters.items() if p.default is Parameter.empty and key not in node]:
         raise TableError(f"{part} has no {', '.join(missing)}")
     return kind(**node)
 

@@ -57,9 +57,9 @@ def recorded(table: PublishedTable) -> tuple[list[str], bool]:
 
     tasks = tasks_of(table)
     every = {*tasks} <= {*built_in("task")}
-    own = dict.fromkeys(name for task in (tasks if every else built_in("task")) for name in measured_by_name(task))
+    metrics = dict.fromkeys(name for task in (tasks if every else built_in("task")) for name in measured_by_name(task))
     tested = () if {*tasks} <= OTHERS.keys() else TESTED
-    return [*own, *tested, *(f"local_{name}" for name in own), *FINALS], every
+    return [*metrics, *tested, *(f"local_{name}" for name in metrics), *FINALS], every
 
 
 def check_metric(table: PublishedTable, name: str) -> None:
@@ -102,10 +102,10 @@ def derive(function: Metric, numbers: Mapping[str, float]) -> float:
     (0.25, nan)
     """
     try:
-        found = function(numbers)
+        value = function(numbers)
     except (KeyError, ArithmeticError, ValueError):
         return math.nan
-    return math.nan if isinstance(found, complex) else float(found)
+    return math.nan if isinstance(value, complex) else float(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,14 +206,14 @@ class Results:
 
     @property
     def machines(self) -> list[Mapping[str, str]]:
-        """On which they ran, those that were tried among them, each once."""
+        """The machines on which they ran, those that were tried included, each once."""
         every = [*self.cases, *(case for choice in self.choices for case in choice.tried)]
         seen = [seen.machine for case in every for seen in case.seen.values() if seen.machine]
         return [machine for place, machine in enumerate(seen) if machine not in seen[:place]]
 
     @property
     def labels(self) -> list[str]:
-        """Those that differ among cases, and that some case here has."""
+        """The labels that differ among cases, and that some case here has."""
         return [key for key in self.table.swept if any(key in result.labels for result in self.cases)]
 
     @property
@@ -223,22 +223,22 @@ class Results:
 
     def named(self, name: str, where: Mapping[str, str]) -> list[CaseResult]:
         """The cases of a variant that have these labels, as far as the variant has them at all."""
-        return [found for found in self.cases if found.case.name == name and found.case.has(where)]
+        return [result for result in self.cases if result.case.name == name and result.case.has(where)]
 
     def one(self, name: str, where: Mapping[str, str]) -> CaseResult | None:
         """The only such case; None if this scale has none."""
-        found = self.named(name, where)
-        if len(found) > 1:
-            keys = [k for k in self.table.swept if len({f.case.label(k) for f in found}) > 1]
-            first = f"{keys[0].rpartition('.')[2]}={found[0].case.label(keys[0])!r}"
+        cases = self.named(name, where)
+        if len(cases) > 1:
+            keys = [k for k in self.table.swept if len({f.case.label(k) for f in cases}) > 1]
+            first = f"{keys[0].rpartition('.')[2]}={cases[0].case.label(keys[0])!r}"
             raise TableError(
-                f"{name} is {len(found)} cases, which differ in {', '.join(keys)}: go through r.each({keys[0]!r}), or "
+                f"{name} is {len(cases)} cases, which differ in {', '.join(keys)}: go through r.each({keys[0]!r}), or "
                 f"write {name}({first})"
             )
-        return found[0] if found else None
+        return cases[0] if cases else None
 
     def like(self, result: CaseResult, name: str) -> CaseResult | None:
         """The case of a variant whose labels are those of `result`, as far as its own cases differ in them."""
-        own = [each.case for each in self.named(name, {})]
-        keys = [key for key in self.table.swept if len({case.label(key) for case in own}) > 1]
+        cases = [result.case for result in self.named(name, {})]
+        keys = [key for key in self.table.swept if len({case.label(key) for case in cases}) > 1]
         return self.one(name, {key: value for key in keys if (value := result.case.label(key)) is not None})

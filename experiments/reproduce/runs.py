@@ -44,7 +44,7 @@ class TableRun:
 
     @cached_property
     def settings(self) -> list[dict[str, str]]:
-        """Of each case."""
+        """The settings of each case."""
         return [resolved(self.table, case) for case in self.table.cases]
 
     def labels(self, number: int) -> dict[str, str]:
@@ -133,7 +133,7 @@ class TableStage:
         return run_id(compose(words, self.plan.table.choices))
 
     def results(self) -> Results:
-        """As the store has them."""
+        """The results as the store has them."""
         from commeff.experiments.report.data.records import read_record
 
         plan, results, missing = self.plan, list[CaseResult](), list[str]()
@@ -153,8 +153,8 @@ class TableStage:
         table = self.plan.table
         numbers = {name: value for name, value in record.summary.items() if is_number(value)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
-        theirs, machine = table.is_theirs(record.config), machine_of(record.environment)
-        seen = Observation(finals, record.curve, record.state, theirs, machine)
+        comparable, machine = table.is_theirs(record.config), machine_of(record.environment)
+        seen = Observation(finals, record.curve, record.state, comparable, machine)
         if not self.suffix:
             seen = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), seen)
         return seen.with_metrics(table.derived)
@@ -162,8 +162,8 @@ class TableStage:
 
 def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """What a page says of where a run or a measurement was made: its machine, and its plug-ins if it has any."""
-    found = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
-    return found | ({"plugins": "; ".join(own)} if (own := plugins(environment)) else {})
+    facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
+    return facts | ({"plugins": "; ".join(names)} if (names := plugins(environment)) else {})
 
 
 def is_number(value: object) -> bool:
@@ -218,11 +218,11 @@ def train(plan: TableRun, records: Path | None = None) -> Reproduced:
 
 def unpack(plan: TableRun, records: Path) -> list[str]:
     """Put the runs of a file into the store of a table; a line if some of them are none of the table's."""
-    found = archive.unpack(records, plan.store)
-    own = [name for name in found if name in plan.runs]
-    if len(own) == len(found):
+    unpacked = archive.unpack(records, plan.store)
+    matching = [name for name in unpacked if name in plan.runs]
+    if len(matching) == len(unpacked):
         return []
-    what = f"{len(own)} of the {len(found)} runs in {records} belong to this table at scale {plan.table.scale}"
+    what = f"{len(matching)} of the {len(unpacked)} runs in {records} belong to this table at scale {plan.table.scale}"
     return [f"{what}, with these settings and this data; the others stay in it"]
 
 
@@ -243,13 +243,13 @@ def _train(plan: TableRun) -> Reproduced:
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
-    found = plan.reported(choices).results()
-    whole = chosen(found) if choices is None else replace(found, choices=choices)
+    results = plan.reported(choices).results()
+    whole = chosen(results) if choices is None else replace(results, choices=choices)
     return Reproduced(results=whole, exit_code=outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:
-    """Before all is done: what is left, of both stages."""
+    """The outcome before all is done: what is left of both stages."""
     if outcome.interrupted:
         return Reproduced(lines=["interrupted; the same command goes on"], exit_code=outcome.exit_code)
     failed = [f"{run} is {state}" for run, state in outcome.states.items() if state in BAD and run not in outcome.left]

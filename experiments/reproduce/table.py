@@ -91,7 +91,7 @@ class PublishedTable:
 
     @property
     def name(self) -> str:
-        """What the command calls it."""
+        """The name that the command calls it by."""
         return self.path.stem
 
     def called(self, name: str) -> str:
@@ -105,7 +105,7 @@ class PublishedTable:
 
     @property
     def drawn(self) -> tuple[TableQuantity, ...]:
-        """What the figure is of."""
+        """The quantities of the figure."""
         if self.figure is None:
             return ()
         x = self.figure.x
@@ -144,14 +144,14 @@ def _has(config: Mapping[str, Any], key: str, value: str, choices: Sequence[Choi
     """Whether a configuration has a setting; a part of it is named by what it builds."""
     from commeff.experiments.config.compose import SHORTHANDS
 
-    found: Any = config
+    content: Any = config
     for part in SHORTHANDS.get(key, key).split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    if isinstance(found, Mapping):
-        own = next((each.node for each in choices if (each.group, each.name) == (key, value)), None)
-        named = own or (node(key, value) if key in GROUPS and value in built_in(key) else {})
-        return bool(named) and named["_target_"] == found.get("_target_")
-    return found is not None and text(found) == value
+        content = content.get(part) if isinstance(content, Mapping) else None
+    if isinstance(content, Mapping):
+        chosen = next((choice.node for choice in choices if (choice.group, choice.name) == (key, value)), None)
+        named = chosen or (node(key, value) if key in GROUPS and value in built_in(key) else {})
+        return bool(named) and named["_target_"] == content.get("_target_")
+    return content is not None and text(content) == value
 
 
 def built_in_tables() -> dict[str, Path]:
@@ -169,13 +169,13 @@ def find_table(name: str) -> Path:
         return Path(name)
     if name.endswith((".yaml", ".yml")):
         raise ConfigError([f"{name}: a table is a Python file since commeff 0.1, no YAML; docs/reproduce.md shows one"])
-    found = built_in_tables()
-    if name not in found:
-        near = did_you_mean(name, found)
+    tables = built_in_tables()
+    if name not in tables:
+        near = did_you_mean(name, tables)
         raise ConfigError(
             [f"no table {name!r}{near}; `commeff reproduce --list` names them, and a file of your own ends in .py"]
         )
-    return found[name]
+    return tables[name]
 
 
 def read_table(
@@ -213,8 +213,8 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     full = read_cases(raw.get("grid"), base, {}, parameters)
     check_settings(base, full, "base: ", parameters)
     for name in dict.fromkeys(case.name for case in full):
-        own = [case for case in full if case.name == name]
-        check_settings(dict.fromkeys(key for case in own for key in case.labels), own, "grid: ", parameters)
+        cases = [case for case in full if case.name == name]
+        check_settings(dict.fromkeys(key for case in cases for key in case.labels), cases, "grid: ", parameters)
     if twice := repeated(full):
         raise TableError(f"grid has {', '.join(twice)} twice; keep one")
     scales = read_scales(raw, scale, base, added, parameters, measure)
@@ -222,8 +222,8 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     tune = None
     if "tune" in raw:
         tune = read_tuning(raw["tune"], full, table_seeds(raw, no_seed_changes(measure, cases)))
-        for name, (own, _) in scales.items():
-            check_equal(tune, own, name)
+        for name, (kept_cases, _) in scales.items():
+            check_equal(tune, kept_cases, name)
         if measure != TRAINING:
             raise TableError(
                 f"tune must be left out where measure is {measure}: there is no validation data to choose by"
@@ -235,7 +235,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         raise TableError(f"parameters: no entry of the grid has {unused[0]!r}{did_you_mean(unused[0], labels)}")
     comparable, numbers, derived = (raw.get("comparable", {}), raw.get("numbers", []), raw.get("metrics", {}))
     check_settings(read_settings(comparable, "comparable"), [*full, *cases], "comparable: ")
-    if not all(isinstance(each, PrintedNumber) for each in numbers):
+    if not all(isinstance(number, PrintedNumber) for number in numbers):
         raise TableError(f"numbers must be a list of printed(...), got {numbers!r}")
     if not all(map(callable, derived.values())):
         raise TableError(f"metrics must be functions of recorded metrics by name, got {derived!r}")
@@ -287,14 +287,14 @@ def _cluster(raw: Any, folder: Path) -> TableCluster:
     """The cluster of a table; its file is looked for from `folder`."""
     from commeff.cluster.places import entries, read_place
 
-    own = dict(raw) if isinstance(raw, dict) else {"cluster": raw}
-    parameters = own.pop("parameters", None)
-    if parameters is not None and "step_seconds" not in own:
+    content = dict(raw) if isinstance(raw, dict) else {"cluster": raw}
+    parameters = content.pop("parameters", None)
+    if parameters is not None and "step_seconds" not in content:
         raise TableError("cluster.step_seconds must be given with parameters: FLOPs are those of the run's own model")
     try:
         if parameters is not None and not float(parameters) >= 1:
             raise ValueError(f"parameters must be at least 1, got {parameters!r}")
-        (entry,) = entries([own], folder)
+        (entry,) = entries([content], folder)
         return TableCluster(read_place(entry), None if parameters is None else float(parameters))
     except (OSError, TypeError, ValueError) as error:
         raise TableError(f"cluster: {error}") from None

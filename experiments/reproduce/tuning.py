@@ -49,11 +49,11 @@ class Tuning:
 
     def groups(self, cases: Iterable[Case]) -> list[list[int]]:
         """The places of cases, together where these differ in nothing but the tuned label."""
-        found: dict[tuple[Any, ...], list[int]] = {}
+        groups: dict[tuple[Any, ...], list[int]] = {}
         for place, case in enumerate(cases):
             others = sorted((key, value) for key, value in case.labels.items() if key != self.over)
-            found.setdefault((case.name, *others), []).append(place)
-        return list(found.values())
+            groups.setdefault((case.name, *others), []).append(place)
+        return list(groups.values())
 
 
 def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[int]) -> Tuning:
@@ -79,20 +79,20 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
     if over not in labels:
         near = did_you_mean(over, labels)
         raise TableError(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
-    own, settings = node.get("seeds", []), read_settings(node.get("settings", {}), "tune.settings")
-    if "seeds" in node and not are_seeds(own):
-        raise TableError(f"tune.seeds must be a list of different whole numbers, such as [100], got {own!r}")
-    if shared := sorted({*own} & {*seeds}):
+    tuning_seeds, settings = node.get("seeds", []), read_settings(node.get("settings", {}), "tune.settings")
+    if "seeds" in node and not are_seeds(tuning_seeds):
+        raise TableError(f"tune.seeds must be a list of different whole numbers, such as [100], got {tuning_seeds!r}")
+    if shared := sorted({*tuning_seeds} & {*seeds}):
         raise TableError(
             f"tune.seeds must be others than the table's seeds, got {', '.join(map(str, shared))} in both: "
             "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
         )
     check_settings(settings, cases, "tune.settings: ")
-    if settings and not own:
+    if settings and not tuning_seeds:
         raise TableError("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
-    if taken := {"seed", over} & {*settings}:
-        raise TableError(f"tune.settings must leave {', '.join(taken)} out: tune sets it itself")
-    return Tuning(over, quantity(by), tuple(own), settings)
+    if fixed := {"seed", over} & {*settings}:
+        raise TableError(f"tune.settings must leave {', '.join(fixed)} out: tune sets it itself")
+    return Tuning(over, quantity(by), tuple(tuning_seeds), settings)
 
 
 def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
@@ -141,8 +141,8 @@ class TunedChoice:
 
     @property
     def values(self) -> list[str]:
-        """Of the tuned label in each case, functions worked out."""
-        return [each.labels.get(self.over, each.case.labels.get(self.over, "")) for each in self.tried]
+        """The value of the tuned label in each case, functions worked out."""
+        return [case.labels.get(self.over, case.case.labels.get(self.over, "")) for case in self.tried]
 
     @property
     def warnings(self) -> list[str]:
@@ -150,14 +150,14 @@ class TunedChoice:
         from commeff.experiments.report.data.variants import is_number  # with pandas
 
         others = {key: value for key, value in self.best.labels.items() if key != self.over}
-        who, own = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
+        who, chosen = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
         if any(case.seen for case in self.tried) and all(map(math.isnan, self.means)):
-            return [f"{who}: diverged at all values of {self.over}; {own} stands for them"]
+            return [f"{who}: diverged at all values of {self.over}; {chosen} stands for them"]
         values = sorted({float(text) for text in self.values if is_number(text)})
-        if len(values) < 2 or not is_number(own) or float(own) not in (values[0], values[-1]):
+        if len(values) < 2 or not is_number(chosen) or float(chosen) not in (values[0], values[-1]):
             return []
-        side = "smallest" if float(own) == values[0] else "largest"
-        return [f"{who}: best {self.over} {own} is the {side} tried; try more on that side"]
+        side = "smallest" if float(chosen) == values[0] else "largest"
+        return [f"{who}: best {self.over} {chosen} is the {side} tried; try more on that side"]
 
 
 def choices_of(table: PublishedTable, results: Sequence[CaseResult]) -> list[TunedChoice]:
@@ -168,15 +168,15 @@ def choices_of(table: PublishedTable, results: Sequence[CaseResult]) -> list[Tun
     metric = tuning.by.text if tuning.by.text in CHOSEN_BY else "val_loss"  # of other quantities less is better
     for places in tuning.groups(result.case for result in results):
         tried = [results[place] for place in places]
-        means = [_mean(tuning.by.by_seed(whole, each).values()) for each in tried]
+        means = [_mean(tuning.by.by_seed(whole, case).values()) for case in tried]
         choices.append(TunedChoice(tuning.over, tried, means, best(means, metric)))
     return choices
 
 
 def _mean(values: Iterable[float]) -> float:
-    """Of the seeds; a run that diverged, or never got there, counts as one that cannot be chosen."""
-    found = list(values)
-    mean = None if any(map(math.isinf, found)) else estimate(found)
+    """The mean over seeds; a run that diverged, or never got there, counts as one that cannot be chosen."""
+    numbers = list(values)
+    mean = None if any(map(math.isinf, numbers)) else estimate(numbers)
     return mean.mean if mean else math.nan
 
 

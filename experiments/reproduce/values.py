@@ -132,22 +132,22 @@ def apply(function: Callable[..., Any], *values: object) -> Value:
 
 def _judged(left: object, right: object, judge: Callable[[Numbers, Numbers, bool], Judgement]) -> Judgement:
     """A comparison over the seeds that both have; the others have no say."""
-    ours, theirs = both = value(left), value(right)
+    left_value, right_value = both = value(left), value(right)
     silent, place = merged(both)
-    if absent := ours.absent or theirs.absent:
+    if absent := left_value.absent or right_value.absent:
         return Judgement(UNTOLD, absent, place=place)
-    one, two = ours.numbers, theirs.numbers
+    one, two = left_value.numbers, right_value.numbers
     if ALL not in one | two:
         silent = {**dict.fromkeys(sorted(one.keys() ^ two.keys()), "one of the two"), **silent}
     if any(math.isnan(of.get(ALL, 0.0)) for of in (one, two)):
-        found = Judgement(UNTOLD, "what is compared has no number")
+        judgement = Judgement(UNTOLD, "what is compared has no number")
     else:
-        found = judge(one, two, ours.exact or theirs.exact)
-    return replace(found, left_out=silent, place=place)
+        judgement = judge(one, two, left_value.exact or right_value.exact)
+    return replace(judgement, left_out=silent, place=place)
 
 
 def _related(left: object, sign: str, right: object) -> Judgement:
-    return _judged(left, right, lambda ours, theirs, exact: related(ours, sign, theirs, exact))
+    return _judged(left, right, lambda one, two, exact: related(one, sign, two, exact))
 
 
 def order(*values: object) -> Judgement:
@@ -170,16 +170,16 @@ def _chain(name: str, sign: str, values: Sequence[object]) -> Judgement:
 
 def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Judgement:
     """Whether they differ by at most `by`, or by a share of the second, their interval included."""
-    given = share if by is None else by
-    if given is None or (by is not None and share is not None):
+    limit = share if by is None else by
+    if limit is None or (by is not None and share is not None):
         raise TableError("within takes how far apart is near: by=0.5, or share=0.1 of the second")
-    if not 0 <= given < math.inf:
-        raise TableError(f"how far apart is near must be at least 0 and finite, got {given:g}")
+    if not 0 <= limit < math.inf:
+        raise TableError(f"how far apart is near must be at least 0 and finite, got {limit:g}")
 
-    def judge(ours: Numbers, theirs: Numbers, exact: bool) -> Judgement:
-        of_both = aligned(theirs, ours)[0].values()
+    def judge(numbers: Numbers, reference: Numbers, exact: bool) -> Judgement:
+        of_both = aligned(reference, numbers)[0].values()
         size = abs(sum(of_both) / len(of_both)) if share is not None and of_both else 1.0
-        return near(ours, theirs, given * size if math.isfinite(size) else 0.0, exact)  # near nothing that diverged
+        return near(numbers, reference, limit * size if math.isfinite(size) else 0.0, exact)  # what diverged is far
 
     return _judged(left, right, judge)
 
@@ -225,13 +225,13 @@ class TablePlace:
         Where this scale has none of them, the place itself.
         """
         self._check(*labels)
-        own = [found.case for found in self.results.cases if found.case.has(self.where)]
+        cases = [places.case for places in self.results.cases if places.case.has(self.where)]
         if of:
             check_variant(self.results.table.full_cases, of)
-            own = [case for case in own if case.name == of]
-        combinations = product(*(values_in(own, key) for key in labels))
-        found = [{**self.where, **dict(zip(labels, values, strict=True))} for values in combinations]
-        present = [where for where in found if any(case.has(where) for case in own)]
+            cases = [case for case in cases if case.name == of]
+        combinations = product(*(values_in(cases, key) for key in labels))
+        places = [{**self.where, **dict(zip(labels, values, strict=True))} for values in combinations]
+        present = [where for where in places if any(case.has(where) for case in cases)]
         yield from (TablePlace(self.results, where) for where in present or [dict(self.where)])
 
     def _check(self, *labels: str) -> None:
@@ -268,8 +268,8 @@ class TableVariant:
         return {**self.place, **self.labels}
 
     def __call__(self, **labels: Any) -> TableVariant:
-        own = {key: text(value) for key, value in labels.items()}
-        return TableVariant(self.results, self.name, self.place, {**self.labels, **own})
+        values = {key: text(value) for key, value in labels.items()}
+        return TableVariant(self.results, self.name, self.place, {**self.labels, **values})
 
     @cached_property
     def result(self) -> CaseResult | None:
@@ -277,7 +277,7 @@ class TableVariant:
         return self.results.one(self.name, self.where)
 
     def absent(self) -> Value:
-        """What every quantity of it is where it was not run."""
+        """The value of every quantity of it where it was not run."""
         return Value({}, {}, self.place, absent=f"{self.name} was not run at this scale")
 
     @cached_property
@@ -292,5 +292,5 @@ class TableVariant:
         return self._case[key]
 
     def __getattr__(self, part: str) -> PartConstants:
-        """As that of a case."""
+        """The value as that of a case."""
         return getattr(self._case, part) if part in PARTS else self.__getattribute__(part)

@@ -58,7 +58,7 @@ class Judgement:
         return self.numbers + silence(self.left_out)
 
     def __and__(self, other: object) -> Judgement:
-        """Both: the worse of the two, with the reasons of those that are so."""
+        """Both judgements: the worse of the two, with the reasons of those that are so."""
         return all_of([self, other]) if isinstance(other, Judgement) else NotImplemented
 
     def __bool__(self) -> bool:
@@ -69,7 +69,7 @@ class Judgement:
 
 
 def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Judgement:
-    """Are they no more than `by` apart? Both one-sided tests must say so, the weaker one gives p.
+    """Whether they are no more than `by` apart: both one-sided tests must say so, the weaker one gives p.
 
     >>> near({0: 1.0, 1: 1.1, 2: 0.9}, {ALL: 1.05}, 0.5).lean, near({ALL: 1.0}, {ALL: 2.0}, 0.5).lean
     ('holds', 'fails')
@@ -85,7 +85,7 @@ def near(left: Numbers, right: Numbers, by: float, exact: bool = False) -> Judge
 
 
 def related(left: Numbers, sign: str, right: Numbers, exact: bool = False) -> Judgement:
-    """Does left < right hold, or with <=, > or >= in its place?
+    """Whether left < right holds, or with <=, > or >= in its place.
 
     >>> related({ALL: 1.0}, "<=", {ALL: 1.0}).lean, related({ALL: 1.0}, "<", {ALL: 1.0}).lean
     ('holds', 'fails')
@@ -130,22 +130,22 @@ def all_of(every: Sequence[Judgement]) -> Judgement:
     >>> one.lean, one.reason, one.p
     ('fails', 'a', 0.02)
     """
-    parts = tuple(part for each in every for part in each.parts or (each,))
+    parts = tuple(part for judgement in every for part in judgement.parts or (judgement,))
     left_out, place = merged(every)
-    lean = next(kind for kind in (FAILS, UNTOLD, HOLDS) if any(each.lean == kind for each in parts))
-    those = [each for each in parts if each.lean == lean]
-    chances = [each.p for each in those if each.p is not None]
+    lean = next(kind for kind in (FAILS, UNTOLD, HOLDS) if any(judgement.lean == kind for judgement in parts))
+    those = [judgement for judgement in parts if judgement.lean == lean]
+    chances = [judgement.p for judgement in those if judgement.p is not None]
     p = max(chances, default=None) if lean == HOLDS else None
     if lean == FAILS and len(chances) == len(those):
         p = min(1.0, len(parts) * min(chances))
-    return Judgement(lean, "; ".join(each.numbers for each in those), p, left_out, place, parts)
+    return Judgement(lean, "; ".join(judgement.numbers for judgement in those), p, left_out, place, parts)
 
 
 def merged(every: Sequence[Any]) -> tuple[dict[int, str], dict[str, str]]:
     """The seeds that have no say in some, each with the first reason, and the place of all."""
     left_out, place = dict[int, str](), dict[str, str]()
-    for each in every:
-        left_out, place = {**each.left_out, **left_out}, {**place, **each.place}
+    for item in every:
+        left_out, place = {**item.left_out, **left_out}, {**place, **item.place}
     return left_out, place
 
 
@@ -169,10 +169,10 @@ def holm(chances: Sequence[float | None]) -> list[float | None]:
     [0.06, None, 0.03, 0.06]
     """
     tested = sorted((p, place) for place, p in enumerate(chances) if p is not None)
-    found, largest = list(chances), 0.0
+    corrected, largest = list(chances), 0.0
     for rank, (p, place) in enumerate(tested):
-        found[place] = largest = max(largest, min(1.0, (len(tested) - rank) * p))
-    return found
+        corrected[place] = largest = max(largest, min(1.0, (len(tested) - rank) * p))
+    return corrected
 
 
 def mean_gap(function: Callable[[float, float], float], left: Numbers, right: Numbers, exact: bool) -> Estimate | str:
@@ -226,12 +226,12 @@ def measured(function: Callable[..., float], *numbers: float) -> float:
     (2.0, nan)
     """
     try:
-        found = function(*numbers)
+        result = function(*numbers)
     except (ArithmeticError, ValueError):
         return math.nan
-    if isinstance(found, complex):
+    if isinstance(result, complex):
         return math.nan
-    return found if found in numbers or not any(map(math.isinf, numbers)) else math.nan
+    return result if result in numbers or not any(map(math.isinf, numbers)) else math.nan
 
 
 def shown(numbers: Mapping[int, float]) -> str:
@@ -244,14 +244,14 @@ def shown(numbers: Mapping[int, float]) -> str:
     """
     values = np.array([*numbers.values()])
     if np.isinf(values).any():
-        there = int(np.isfinite(values).sum())
-        if there:
-            return f"{there} of {len(values)} seeds got there"
+        reached = int(np.isfinite(values).sum())
+        if reached:
+            return f"{reached} of {len(values)} seeds got there"
         return "never" if values[0] > 0 else "diverged"
     if len(values) and (len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max()):
         return f"{values.mean():.6g}"
-    found = estimate(values)
-    return f"{found.mean:.6g} ± {found.half:.2g}" if found else "–"
+    mean = estimate(values)
+    return f"{mean.mean:.6g} ± {mean.half:.2g}" if mean else "–"
 
 
 def over_seeds(values: Mapping[int, float], runs: int) -> str:

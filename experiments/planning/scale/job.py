@@ -94,21 +94,21 @@ class Job:
             words = [*words, f"bucket_mb={0 if self.layerwise else dtype.itemsize * max(sizes) / 1e6}"]
         strategy, collective = MethodChoice(tuple(words), tuple(plugins)).build(self.workers)
         layout = Layout.of([(f"layers.{i}.{name}", shape) for i, n in enumerate(sizes) for name, shape in _tensors(n)])
-        found = profile(strategy, layout, self.workers, collective=collective, dtype=dtype)
-        steps = {step: tuple(each._replace(coding=None) for each in sent) for step, sent in found.steps.items()}
+        traffic = profile(strategy, layout, self.workers, collective=collective, dtype=dtype)
+        steps = {step: tuple(op._replace(coding=None) for op in sent) for step, sent in traffic.steps.items()}
         if self.layerwise:
             steps = {step: _cut(sent, self.layers) for step, sent in steps.items()}
-        return replace(found, steps=steps), strategy.accumulate
+        return replace(traffic, steps=steps), strategy.accumulate
 
     def pace(self, words: Sequence[str], plugins: Sequence[Choice] = ()) -> Pace:
-        """Of a step by a method, in the mean over its period.
+        """The pace of a step by a method, in the mean over its period.
 
         Parameters
         ----------
         words : `key=value` of a method, its compressor and its topology.
         plugins : choices that they may name beside the built-in ones.
         """
-        found, minibatches = self.sent(words, plugins)
+        traffic, minibatches = self.sent(words, plugins)
 
         from commeff.experiments.planning.scale.modelled import communicated
         from commeff.experiments.planning.scale.setting import ScalingSetting
@@ -119,7 +119,7 @@ class Job:
         def seconds(gigabits: float) -> float:
             link = Link(gigabits * GIGABIT, self.latency)
             place = ScalingSetting(replace(like, name="link", intra=link, inter=link), "gpu")
-            return communicated(place, found, computing)
+            return communicated(place, traffic, computing)
 
         return Pace(seconds, computing)
 
@@ -136,9 +136,9 @@ def _tensors(numbers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _cut(sent: Sequence[Operation], count: int) -> tuple[Operation, ...]:
     """The operations of a step, each in equal pieces that are ready one after the other."""
     pieces: list[Operation] = []
-    for each in sent:
-        part = {name: getattr(each, name) / count for name in ("payload_bytes", "wire_bytes")}
-        pieces += count * [each._replace(**part, path="layers", bucketed=not each.early)]
+    for operation in sent:
+        part = {name: getattr(operation, name) / count for name in ("payload_bytes", "wire_bytes")}
+        pieces += count * [operation._replace(**part, path="layers", bucketed=not operation.early)]
     return tuple(pieces)
 
 
@@ -160,11 +160,11 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     groups = split_methods([word for word in settings if word not in shared]) or SHOWN
     ways = [WorkerMethod(read_method(group, plugins)) for group in groups]
     words = [getattr(way.method, "words", ("method=psgd",)) for way in ways]
-    for each in words:
-        check_words(each, plugins)
+    for method in words:
+        check_words(method, plugins)
     if job:
         place = _job(shared, layerwise)
-        return {label(each): place.pace(each, plugins) for each in words}
+        return {label(method): place.pace(method, plugins) for method in words}
     if layerwise:
         raise ValueError("--layerwise must be given with parameters=: of a model, what its layers hide is modelled")
     left = [word for word in shared if word.partition("=")[0] in UNUSED]
@@ -175,7 +175,7 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     question = read_question(shared)
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
-    paces = {label(each): planned(question, policy, way) for each, way in zip(words, ways, strict=True)}
+    paces = {label(method): planned(question, policy, way) for method, way in zip(words, ways, strict=True)}
     for name, pace in paces.items():
         if not pace.computing < float("inf"):
             raise ValueError(f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks")

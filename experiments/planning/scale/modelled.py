@@ -69,8 +69,8 @@ def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[
     >>> read_methods([])[1].words
     ('method=dsgd', 'topology=one_peer_exponential')
     """
-    chosen = [tuple(own) for own in split_methods(words)] or SHOWN
-    methods = tuple(MethodChoice(own, tuple(plugins)) for own in dict.fromkeys(chosen))
+    chosen = [tuple(group) for group in split_methods(words)] or SHOWN
+    methods = tuple(MethodChoice(group, tuple(plugins)) for group in dict.fromkeys(chosen))
     for method in methods:
         method.build(CHECKED)
     return methods
@@ -106,7 +106,7 @@ class ScalingPoint:
 
     @property
     def steps_per_second(self) -> float:
-        """Model updates."""
+        """Model updates a second."""
         return 1 / self.step
 
     @property
@@ -125,7 +125,7 @@ class ScalingPoint:
         return self.samples_per_second / self.ideal
 
     def row(self) -> dict[str, Any]:
-        """As a line of a table."""
+        """The point as a line of a table."""
         return {
             "cluster": self.cluster,
             "workload": self.workload,
@@ -154,10 +154,10 @@ def _short(number: float) -> float:
     return float(f"{number:.5g}")
 
 
-def steady(found: Profile) -> Profile:
+def steady(sent: Profile) -> Profile:
     """The profile from the step on from which its operations repeat."""
-    steps = [[each.moved(-found.first) for each in found.operations(found.first + k)] for k in range(found.period)]
-    return replace(found, stretches=(Stretch(0, 0, found.period),), steps=dict(enumerate(map(tuple, steps))))
+    steps = [tuple(op.moved(-sent.first) for op in sent.operations(sent.first + k)) for k in range(sent.period)]
+    return replace(sent, stretches=(Stretch(0, 0, sent.period),), steps=dict(enumerate(steps)))
 
 
 @cache
@@ -224,4 +224,4 @@ def curves(
     for workload in workloads:
         make = partial(point, setting, workload) if isinstance(workload, Workload) else partial(workload.point, setting)
         points += [make(kind, method, n) for method in methods for kind, some in kinds.items() for n in some]
-    return [each for each in points if each is not None]
+    return [drawn for drawn in points if drawn is not None]

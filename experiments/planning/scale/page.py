@@ -67,7 +67,7 @@ class Study:
     @property
     def largest(self) -> int:
         """The most workers that are modelled."""
-        return max(each.workers for each in self.points)
+        return max(point.workers for point in self.points)
 
 
 def model_study(
@@ -109,7 +109,7 @@ def model_study(
         chosen = [*_workloads(setting, workloads, step_seconds)]
     typed = ["commeff", "scale", *of_model, *(word for method in methods for word in method.words)]
     typed += [option for file in plugin_files for option in ("--plugin", file)]
-    typed += [option for each in chosen if each is not planned for option in ("--workload", each.name)]
+    typed += [option for workload in chosen if workload is not planned for option in ("--workload", workload.name)]
     typed += f"--cluster {cluster} --workers {workers} --worker {worker} --global-batch {global_batch}".split()
     typed += [] if overlap is None else ["--overlap", f"{overlap:g}"]
     typed += [] if step_seconds is None else ["--step-seconds", f"{step_seconds:g}"]
@@ -120,12 +120,12 @@ def model_study(
 
 
 def _workloads(setting: ScalingSetting, names: Sequence[str] | None, step_seconds: float | None) -> Iterator[Workload]:
-    """On the cluster's GPUs."""
+    """The workloads on the cluster's GPUs."""
     chosen = [WORKLOADS[name] for name in dict.fromkeys(names or WORKLOADS)]
     if step_seconds is not None and len(chosen) > 1:
         raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
-    for each in chosen:
-        yield each.on(setting.cluster.gpu) if step_seconds is None else each.taking(step_seconds)
+    for workload in chosen:
+        yield workload.on(setting.cluster.gpu) if step_seconds is None else workload.taking(step_seconds)
 
 
 def save(study: Study, out: Path) -> list[Path]:
@@ -137,7 +137,7 @@ def save(study: Study, out: Path) -> list[Path]:
 
 
 def page(study: Study) -> list[str]:
-    """The text."""
+    """The lines of the page."""
     return [
         *("# Throughput against workers", "", "![Throughput against workers](scale.png)", "", CAPTION, ""),
         *assumed(study),
@@ -162,17 +162,17 @@ def assumed(study: Study) -> list[str]:
         "",
     ]
     lines += [
-        f"- {each.name}: {each.question.model.parameters / 1e9:.4g} billion parameters, each step as `commeff plan` "
-        f"prices it under {each.policy}"
-        for each in study.workloads
-        if not isinstance(each, Workload)
+        f"- {job.name}: {job.question.model.parameters / 1e9:.4g} billion parameters, each step as `commeff plan` "
+        f"prices it under {job.policy}"
+        for job in study.workloads
+        if not isinstance(job, Workload)
     ]
     lines += [
-        f"- {each.name}: {each.parameters / 1e6:.4g} million parameters, float32 on the wire ({each.bytes / 1e6:.4g} "
-        f"MB); {each.batch} {each.unit} on each GPU, which takes {each.step_seconds:.3g} s at {each.per_second:g} "
-        f"{each.unit}/s ({each.source})"
-        for each in study.workloads
-        if isinstance(each, Workload)
+        f"- {job.name}: {job.parameters / 1e6:.4g} million parameters, float32 on the wire ({job.bytes / 1e6:.4g} "
+        f"MB); {job.batch} {job.unit} on each GPU, which takes {job.step_seconds:.3g} s at {job.per_second:g} "
+        f"{job.unit}/s ({job.source})"
+        for job in study.workloads
+        if isinstance(job, Workload)
     ]
     if setting.worker == "node":
         lines.append(
@@ -188,7 +188,7 @@ def assumed(study: Study) -> list[str]:
         f"- encoding and decoding take what was measured where the description of {cluster.gpu.name} says it, else "
         f"bytes moved over {SHARE:.0%} of its memory bandwidth (estimated); averaging takes no time; no stragglers; "
         "nobody else uses the network",
-        *([hiding(setting)] if any(isinstance(each, Workload) for each in study.workloads) else []),
+        *([hiding(setting)] if any(isinstance(workload, Workload) for workload in study.workloads) else []),
         f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
         "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
         "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
@@ -218,7 +218,7 @@ def messages(study: Study) -> list[str]:
         for method in study.methods:
             description, _ = profiled(method, workload.layout, n)
             period = range(description.first, description.first + description.period)
-            operations = [each for step in period for each in description.operations(step)]
+            operations = [operation for step in period for operation in description.operations(step)]
             rows.append(
                 {
                     "workload": workload.name,
@@ -226,7 +226,7 @@ def messages(study: Study) -> list[str]:
                     "steps of a period": description.period,
                     "payload a step (MB)": round(description.payload_bytes / 1e6, 3),
                     "on the wire a step (MB)": round(description.wire_bytes / 1e6, 3),
-                    "kinds": ", ".join(dict.fromkeys(each.kind for each in operations)),
+                    "kinds": ", ".join(dict.fromkeys(operation.kind for operation in operations)),
                     "memory (MB)": round(sum(description.memory_bytes.values()) / 1e6, 1),
                 }
             )
@@ -239,18 +239,18 @@ def messages(study: Study) -> list[str]:
 
 def rows(study: Study) -> list[dict[str, Any]]:
     """Throughput and efficiency of weak scaling at a few numbers of workers, the largest among them."""
-    own = [each for each in study.points if each.scaling == "weak" and each.workers in (*SHOWN, study.largest)]
+    shown = [point for point in study.points if point.scaling == "weak" and point.workers in (*SHOWN, study.largest)]
     return [
         {
-            "workload": each.workload,
-            "method": each.method,
-            "workers": each.workers,
-            "GPUs": each.gpus,
-            "step (ms)": round(1e3 * each.step, 1),
-            "samples/s": f"{each.samples_per_second:,.0f}",
-            "of ideal": f"{each.efficiency:.0%}",
+            "workload": point.workload,
+            "method": point.method,
+            "workers": point.workers,
+            "GPUs": point.gpus,
+            "step (ms)": round(1e3 * point.step, 1),
+            "samples/s": f"{point.samples_per_second:,.0f}",
+            "of ideal": f"{point.efficiency:.0%}",
         }
-        for each in own
+        for point in shown
     ]
 
 
@@ -258,22 +258,22 @@ def notes(study: Study) -> list[str]:
     """What the modelled numbers say, from the numbers."""
     lines = []
     for workload in study.workloads:
-        own = {
-            (each.method, each.workers): each
-            for each in study.points
-            if (each.workload, each.scaling) == (workload.name, "weak")
+        points = {
+            (point.method, point.workers): point
+            for point in study.points
+            if (point.workload, point.scaling) == (workload.name, "weak")
         }
         last, baseline = study.largest, study.method(PSGD)
         if baseline is None or last == 1:
             continue
-        if (baseline.name, last) not in own:
+        if (baseline.name, last) not in points:
             continue
-        reference = own[baseline.name, last]
+        reference = points[baseline.name, last]
         ratio = (reference.step - reference.compute) / reference.compute
         gains = [
-            f"{method.name} {own[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
+            f"{method.name} {points[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
             for method in study.methods
-            if method != baseline and (method.name, last) in own
+            if method != baseline and (method.name, last) in points
         ]
         lines.append(
             f"- {workload.name}: psgd waits for communication {ratio:.2f} times as long as it computes on {last} "
@@ -290,7 +290,7 @@ def hiding_notes(study: Study) -> list[str]:
         return []
     for words, overlap in HIDINGS.items():
         setting = replace(study.setting, overlap=overlap)
-        shares = {each.name: point(setting, workload, "weak", each, HIDING_AT).efficiency for each in methods}
+        shares = {method.name: point(setting, workload, "weak", method, HIDING_AT).efficiency for method in methods}
         rows.append({"what hides communication": words, **{name: f"{share:.0%}" for name, share in shares.items()}})
     head = f"What hides decides which is faster. {workload.name} on {HIDING_AT} workers, of the ideal throughput:"
     return ["", head, "", *markdown(Table.of(rows)), ""]

@@ -42,7 +42,7 @@ def figure(points: Sequence[ScalingPoint]) -> Figure:
         for workload in workloads:
             shown = [point for point in points if (point.workload, point.scaling) == (workload, scaling)]
             panels.append(_panel(f"{scaling}-{workload}", paint, shown, looks))
-    legend = [*((title(method), own) for method, own in looks.items()), ("ideal", IDEAL)]
+    legend = [*((title(method), style) for method, style in looks.items()), ("ideal", IDEAL)]
     data = pd.DataFrame([point.row() for point in points])
     return Figure("scale", "Throughput against workers", CAPTION, panels, len(workloads), data, legend)
 
@@ -87,15 +87,15 @@ def draw_methods(axes: Axes, points: Sequence[ScalingPoint], values: Sequence[fl
     """A curve for each method against the number of workers."""
     first, numbers = points[0], sorted({point.workers for point in points})
     for method in dict.fromkeys(point.method for point in points):
-        own = [(point.workers, value) for point, value in zip(points, values, strict=True) if point.method == method]
+        pairs = [(point.workers, value) for point, value in zip(points, values, strict=True) if point.method == method]
         drawn = looks[method]
-        axes.plot(*zip(*sorted(own), strict=True), color=drawn.colour, linestyle=drawn.dash, linewidth=drawn.width)
+        axes.plot(*zip(*sorted(pairs), strict=True), color=drawn.colour, linestyle=drawn.dash, linewidth=drawn.width)
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks(numbers))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    each = first.gpus // first.workers
-    axes.set(xlabel=f"workers of {each} GPUs" if each > 1 else "workers (GPUs)")
+    per_worker = first.gpus // first.workers
+    axes.set(xlabel=f"workers of {per_worker} GPUs" if per_worker > 1 else "workers (GPUs)")
 
 
 def ticks(numbers: Iterable[int]) -> list[int]:

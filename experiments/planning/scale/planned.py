@@ -34,12 +34,12 @@ class PlannedModel:
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """The name of the model."""
         return self.question.name
 
     @property
     def policy(self) -> str:
-        """In words, without the ranks."""
+        """The policy in words, without the ranks."""
         words = policy_words(Policy(**self.question.policy)).split()
         return " ".join(word for word in words if word.partition("=")[0] != "data")
 
@@ -49,12 +49,12 @@ class PlannedModel:
         """
         try:
             policy, one = self._of(setting, method, n), self._of(setting, method, 1)
-            own = self._batch(setting, one)
-            first, batch = (own, own * n) if scaling == "weak" else (setting.global_batch,) * 2
-            found, alone = self._predict(setting, policy, batch), self._predict(setting, one, first)
+            local_batch = self._batch(setting, one)
+            first, batch = (local_batch, local_batch * n) if scaling == "weak" else (setting.global_batch,) * 2
+            prediction, single = self._predict(setting, policy, batch), self._predict(setting, one, first)
         except ValueError:
             return None
-        if not found.fits:
+        if not prediction.fits:
             return None
         return ScalingPoint(
             cluster=setting.cluster.name,
@@ -65,9 +65,9 @@ class PlannedModel:
             workers=n,
             gpus=n * setting.inside,
             batch=batch / n,
-            compute=found.step_seconds - exposed(found),
-            step=found.step_seconds,
-            alone=first / alone.step_seconds,
+            compute=prediction.step_seconds - exposed(prediction),
+            step=prediction.step_seconds,
+            alone=first / single.step_seconds,
         )
 
     def refusal(self, setting: ScalingSetting, method: MethodChoice, n: int) -> str:
@@ -87,9 +87,9 @@ class PlannedModel:
             raise ValueError(
                 f"tensor x pipeline must divide the {setting.inside} GPUs of a worker, got {ranks}; take --worker node"
             )
-        own = read_method(method.words, method.plugins)
-        workers = 1 if own == PLAIN or n == 1 else n
-        return Policy(**fields, data=n * setting.inside // ranks, workers=workers, method=own if workers > 1 else PLAIN)
+        way = read_method(method.words, method.plugins)
+        workers = 1 if way == PLAIN or n == 1 else n
+        return Policy(**fields, data=n * setting.inside // ranks, workers=workers, method=way if workers > 1 else PLAIN)
 
     def _batch(self, setting: ScalingSetting, one: Policy) -> int:
         """Sequences of one worker."""

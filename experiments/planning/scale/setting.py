@@ -85,8 +85,8 @@ def read_setting(
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise ValueError(f"--workers must be 1 to {MOST_WORKERS:,}, got {workers:,}")
-    own = cluster not in names() and Path(cluster).suffix  # a file of the user's
-    return ScalingSetting(Cluster.load(cluster) if own else Cluster.named(cluster), worker, overlap, global_batch)
+    is_file = cluster not in names() and Path(cluster).suffix  # a file of the user's
+    return ScalingSetting(Cluster.load(cluster) if is_file else Cluster.named(cluster), worker, overlap, global_batch)
 
 
 def check_workloads(names: Sequence[str]) -> None:

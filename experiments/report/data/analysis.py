@@ -57,7 +57,7 @@ class Analysis:
 
     @property
     def target(self) -> Target | None:
-        """That of the first task, the only one of a part."""
+        """The target of the first task, the only one of a part."""
         return next(iter(self.targets.values()), None)
 
     @cached_property
@@ -89,12 +89,12 @@ class Analysis:
 
     @property
     def states(self) -> dict[str, int]:
-        """How many runs stand how."""
+        """The number of runs in each state."""
         return count_states(self.runs)
 
     @property
     def unfinished(self) -> bool:
-        """Is there something still to run?"""
+        """Whether some runs are still to come."""
         return any(state in UNFINISHED for state in self.states)
 
     @property
@@ -109,7 +109,7 @@ class Analysis:
 
     @property
     def faults(self) -> list[str]:
-        """What could not be read."""
+        """Lines on files that could not be read."""
         return [*self.grid.faults, *(fault for record in self.records for fault in record.faults)]
 
     @property
@@ -138,16 +138,14 @@ class Analysis:
         edges = [warning for variant in self.variants for warning in edge_warnings(variant, self.grid, self.by)]
         goal = self.target.metric if self.target else ""
         seen = dict.fromkeys(name for run in self.runs for name in run.record.curve)
-        lines = []
+        text = []
         if goal and seen and goal not in seen:
-            lines = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"]
+            text = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"]
         reached = [(run, run.reached(*target)) for target in self.grid.target.items() for run in self.runs]
         late = [float(first["step"]) > run.record.curve["step"].min() for run, first in reached if first is not None]
         if late and not any(late):
-            lines.append(
-                "the first evaluation of each run is at the target: choose another, or a lower evaluate_every="
-            )
-        return lines + edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
+            text.append("the first evaluation of each run is at the target: choose another, or a lower evaluate_every=")
+        return text + edges + [warning for variant in self.variants for warning in open_choice(variant, self.grid)]
 
     def measured(self, metric: str) -> bool:
         """Does any run have the metric on its way?"""

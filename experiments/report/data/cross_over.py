@@ -30,7 +30,7 @@ class CrossOver:
 
     @property
     def words(self) -> str:
-        """In words.
+        """The ranges in words.
 
         >>> CrossOver(False, (1.25e9,)).words, CrossOver(True, (1.25e6,)).words, CrossOver(True, ()).words
         ('above 10 Gb/s', 'below 10 Mb/s', 'always')

@@ -104,7 +104,7 @@ class Formula:
 
     @property
     def shown(self) -> Quantity:
-        """What stands at an axis, and in which unit.
+        """The quantity at an axis, with its unit.
 
         >>> [Formula.read("--x", text).shown.axis for text in ("last(wire_bytes)", "method.period", "1 / topology.gap")]
         ['sent on the wire per worker, counted (MB)', 'period', '1 / spectral gap 1 − ρ']

@@ -44,7 +44,7 @@ class FigureRun:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to read of it."""
+        """Whether the run has anything to read."""
         return bool(self.record.config) or not self.record.curve.empty
 
     def value(self, name: str, along: bool) -> Any:

@@ -70,7 +70,7 @@ class Record:
 
     @property
     def idle(self) -> bool:
-        """Did it come to its end and learn nothing?"""
+        """Whether the run came to its end and learned nothing."""
         return learned_nothing(*map(self.final, ("val_loss", "train_loss", "start_loss")))
 
 

@@ -66,7 +66,7 @@ class Reached:
 
     @property
     def short(self) -> str:
-        """What stands in place of what it took."""
+        """The words that stand in place of the cost."""
         return shortfall(self.n, self.of)
 
 

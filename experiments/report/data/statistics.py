@@ -31,12 +31,12 @@ class Estimate:
 
     @property
     def shift(self) -> float:
-        """How far from none a difference is, or a ratio by its logarithm."""
+        """The distance of a difference from 0, or of a ratio from 1 by its logarithm."""
         return math.log(self.mean) if self.log else self.mean
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of the interval; the mean where one seed has none."""
+        """The ends of the interval; the mean where one seed has none."""
         half = self.half or 0.0
         if self.log:
             return self.mean * math.exp(-half), self.mean * math.exp(half)
@@ -44,7 +44,7 @@ class Estimate:
 
     @property
     def tells(self) -> bool:
-        """Does the interval leave no difference out?"""
+        """Whether the interval excludes "no difference"."""
         return self.half is not None and abs(self.shift) > self.half
 
 

@@ -51,7 +51,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def standing(analysis: Analysis) -> str:
-    """Whether the grid is finished, in a sentence."""
+    """A sentence on whether the grid is finished."""
     states, total = analysis.states, sum(analysis.states.values())
     counts = ", ".join(f"{count} {state}" for state, count in states.items())
     if not states.get("done"):

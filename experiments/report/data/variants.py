@@ -21,7 +21,7 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, eq=False)
 class RecordedRun:
-    """A planned cell and what became of it."""
+    """A planned cell and its result."""
 
     cell: StoredCell
     record: Record
@@ -34,7 +34,7 @@ class RecordedRun:
 
     @property
     def processes(self) -> int:
-        """On how many processes it ran; 1 where all its workers are simulated."""
+        """The number of its processes; 1 where all its workers are simulated."""
         number = self.record.environment.get("world_size", self.record.config.get("nproc"))
         return number if isinstance(number, int) else 1
 
@@ -75,7 +75,7 @@ class Trial:
 
     @property
     def complete(self) -> bool:
-        """Are all its runs done?"""
+        """Whether all its runs are done."""
         return all(run.record.state == "done" for run in self.runs)
 
     @cached_property
@@ -137,7 +137,7 @@ class Variant:
 
     @property
     def diverged(self) -> bool:
-        """Do its curves show nothing but runs that diverged?"""
+        """Whether its curves show only runs that diverged."""
         return bool(self.drawn) and all(run.record.state == "diverged" for run in self.drawn)
 
     @cached_property
@@ -147,7 +147,7 @@ class Variant:
         return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame()
 
     def has(self, settings: Mapping[str, str]) -> bool:
-        """Does some run of it, at the chosen values of what is tuned, have all these settings?"""
+        """Whether some run of it, at the chosen values of what is tuned, has all these settings."""
         return any(all(run.setting(key) == value for key, value in settings.items()) for run in self.runs)
 
     def finals(self, metric: str) -> dict[int, float]:
@@ -170,7 +170,7 @@ def by_logarithm(variants: Sequence[Variant], metrics: Collection[str]) -> tuple
 
 
 def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:
-    """How many runs stand how, in the order of `STATES`."""
+    """The number of runs in each state, in the order of `STATES`."""
     counts = Counter(run.record.state for run in runs)
     return {state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]}
 
@@ -262,7 +262,7 @@ def open_choice(variant: Variant, grid: StoredGrid) -> list[str]:
 
 
 def is_number(text: str | None) -> bool:
-    """Can a label be read as a finite number?
+    """Whether a label can be read as a finite number.
 
     >>> is_number("1e-3"), is_number("ring"), is_number(None)
     (True, False, False)

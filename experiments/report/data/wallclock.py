@@ -66,7 +66,7 @@ class VariantSeconds:
 
     @property
     def timeline(self) -> Modelled | None:
-        """Of its first run, for the parts of a step."""
+        """The timeline of its first run, for the parts of a step."""
         return next(iter(self.timelines.values()), None)
 
     @property
@@ -129,7 +129,7 @@ class Modeller:
         return self._profiles[key]
 
     def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
-        """So many steps of a run on a place.
+        """The timeline of some steps of a run on a place.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class Modeller:
         return modelled(sent, cluster, steps=steps, compute=compute)
 
     def _attended(self, config: Mapping[str, Any], steps: int) -> Attended:
-        """What those who are there send in a run."""
+        """What the workers that are present send in a run."""
         key = json.dumps({**config, "steps": steps}, default=str)
         if key not in self._attendances:
             (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
@@ -192,7 +192,7 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
     @cache
     def linked(number: int, bandwidth: float) -> Modelled:
-        """A variant's steps to the target, the links having another bandwidth."""
+        """A variant's steps to the target with links of another bandwidth."""
         config, steps = _config(rows[number]), max(rows[number].steps_to_target.values())
         return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
 

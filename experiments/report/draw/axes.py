@@ -31,7 +31,7 @@ class AxisLimits:
 
     @property
     def broken(self) -> bool:
-        """Are there such few, who would squeeze the others?"""
+        """Whether a few variants would squeeze the others."""
         return self.inner != self.outer
 
 

@@ -206,7 +206,7 @@ def folded(text: str, room: float) -> str:
 
 @cache
 def inches_wide(text: str) -> float:
-    """Of the longest line of a text in small letters, where letters have their usual size."""
+    """Inches of the longest line of a text in small letters, where letters have their usual size."""
     font = FontProperties(family="DejaVu Sans", size=SMALL)
     lines = (text_to_path.get_text_width_height_descent(line, font, ismath=False) for line in text.split("\n"))
     return HINTED * float(max(width for width, *_ in lines)) / 72

@@ -153,7 +153,7 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
 def spread(
     ideal: NDArray[np.float64], heights: NDArray[np.float64], inside: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Where labels of some heights stand, from below, that would stand at `wanted`: moved as little as must be.
+    """The centres of labels of some heights, from below: moved from `ideal` as little as must be.
 
     >>> spread(np.array([0.0, 1.0, 9.0]), np.array([2.0, 2.0, 2.0]), (0.0, 10.0)).tolist()
     [1.0, 3.0, 9.0]
@@ -170,5 +170,5 @@ def spread(
 
 
 def inches_high(text: str) -> float:
-    """Of all lines of a label, with some space."""
+    """Inches of all lines of a label, with some space."""
     return letters(LOWER) * (text.count("\n") + 1) + 0.02

@@ -61,7 +61,7 @@ class Spot:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of its interval."""
+        """The ends of its interval."""
         return Estimate(self.value, self.half, 1, self.log).ends
 
 

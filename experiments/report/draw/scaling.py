@@ -92,13 +92,13 @@ def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -
     row = next(row for row in analysis.rows if row.variant is variant)
     if row.reached and "seconds" in row.reached.costs:
         quantities.append((MEASURED, "to target", row.reached.costs["seconds"].mean))
-    for wallclock in clocks:
-        modelled = wallclock.of(variant)
+    for times in clocks:
+        modelled = times.of(variant)
         if modelled.timeline is None:
             continue
-        quantities.append((wallclock.place.name, "throughput", a_step / modelled.timeline.step))
+        quantities.append((times.place.name, "throughput", a_step / modelled.timeline.step))
         if modelled.to_target:
-            quantities.append((wallclock.place.name, "to target", modelled.to_target.mean))
+            quantities.append((times.place.name, "to target", modelled.to_target.mean))
     return [
         {"workers": int(workers), "place": place, "quantity": name, "value": value}
         for place, name, value in quantities

@@ -98,7 +98,7 @@ def _wrapped(words: str, room: int) -> list[str]:
 
 
 def _broken(column: Column) -> bool:
-    """Do its cells stand in several lines?"""
+    """Whether its cells take several lines."""
     return column.words and any(len(item.plain) > LONG for item in column.items)
 
 

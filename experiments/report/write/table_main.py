@@ -79,7 +79,7 @@ def main_tables(
 
 
 def check_columns(analysis: Analysis, columns: Sequence[str]) -> None:
-    """Refuse names of columns that this store has not."""
+    """Refuse names of columns that this store does not have."""
     measured = _measured(analysis)
     usual = [name for name in _usual(analysis) if name in measured or name not in INSIDE]
     names = [*dict.fromkeys((*usual, *OWN, *_labels(analysis), *measured))]

@@ -123,7 +123,7 @@ def _loses(row: VariantSeconds) -> Item:
 
 
 def _parts(row: VariantSeconds) -> dict[str, float | None]:
-    """Of what a step consists, in the columns of the CSV file."""
+    """The parts of a step in the columns of the CSV file."""
     line = row.timeline
     if line is None:
         return {f"modelled_{name}_seconds": None for name in PARTS.values()}

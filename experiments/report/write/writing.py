@@ -155,16 +155,15 @@ def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[s
     for part in analysis.parts:
         times = [clock.part(part) for clock in clocks]
         tables = main_tables(part, times, columns)
-        optional = (speed_up_table(part, times) if times else None, *map(cluster_table, times))
-        optional += (table_details.target_table(part), table_details.sweep_table(part))
-        tables += [table for table in optional if table]
+        tables += [t for t in (speed_up_table(part, times) if times else None, *map(cluster_table, times)) if t]
+        tables += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
         every += [_named(table, part) for table in tables]
     whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
     return [*map(explained, _by_kind(every)), *(table for table in whole if table)]
 
 
 def _named(one: T, part: Analysis) -> T:
-    """A figure or a table of one of several tasks says so."""
+    """The title of a figure or a table of one of several tasks says so."""
     if not part.part:
         return one
     return replace(one, name=f"{one.name}_{file_name(part.part)}", title=one.title + at(part.part), kind=one.name)
