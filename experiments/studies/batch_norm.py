@@ -85,51 +85,51 @@ def run(method: Sequence[str], seed: int, data: str | None) -> list[dict[str, An
         done.finish_step(strategy.step(done.replicas.parameters, gradient, communicator))
     with done.replicas.averaged(communicator) as (model, _):
         rows = [{"statistics": name} | task.evaluate(calibrate(model, of(task))) for name, of in STATISTICS.items()]
-    own = measure_locals(task, done.replicas, communicator)
-    rows.append({"statistics": RUNNING} | {name.removeprefix("local_"): value for name, value in own.items()})
+    local = measure_locals(task, done.replicas, communicator)
+    rows.append({"statistics": RUNNING} | {name.removeprefix("local_"): value for name, value in local.items()})
     return [{"seed": seed, "data": task.label} | row for row in rows]
 
 
-def page(found: pd.DataFrame) -> Iterator[str]:
+def page(runs: pd.DataFrame) -> Iterator[str]:
     """The table of validation accuracies and losses, and differences to plain images, paired by seed."""
     for method in METHODS:
-        own = found[found["method"] == method].pivot(index="seed", columns="statistics")
+        pivoted = runs[runs["method"] == method].pivot(index="seed", columns="statistics")
         yield from (f"## {method}", "", "| statistics | accuracy (%) | − plain (points) | loss |")
         yield "|:--|--:|--:|--:|"
         for name in (*STATISTICS, RUNNING):
-            accuracy, loss = 100 * own["val_accuracy"], own["val_loss"]
+            accuracy, loss = 100 * pivoted["val_accuracy"], pivoted["val_loss"]
             gain = accuracy[name] - accuracy[PLAIN]
             yield f"| {name} | {_words(accuracy[name], 1)} | {_words(gain, 2)} | {_words(loss[name], 3)} |"
         yield ""
 
 
 def _words(values: pd.Series, digits: int) -> str:
-    found = estimate(values)
-    assert found is not None
-    return f"{found.mean:.{digits}f}" + ("" if found.half is None else f" ± {found.half:.{digits}f}")
+    mean = estimate(values)
+    assert mean is not None
+    return f"{mean.mean:.{digits}f}" + ("" if mean.half is None else f" ± {mean.half:.{digits}f}")
 
 
 def write(out: Path, data: str | None) -> None:
-    """report.md and runs.csv."""
+    """Write report.md and runs.csv."""
     rows = [
         {"method": name} | row for name, words in METHODS.items() for seed in SEEDS for row in run(words, seed, data)
     ]
-    found = pd.DataFrame(rows)
+    runs = pd.DataFrame(rows)
     words = {
         "steps": STEPS,
         "batch": BATCH,
         "workers": WORKERS,
-        "data": found["data"][0],
+        "data": runs["data"][0],
         "torch": torch.__version__,
         "seeds": ", ".join(map(str, SEEDS)),
-        "found": "\n".join(page(found)),
+        "found": "\n".join(page(runs)),
     }
-    Page("report", PAGE, [Table("runs", "", [], data=found)], words=words, digits=6).write(out)
+    Page("report", PAGE, [Table("runs", "", [], data=runs)], words=words, digits=6).write(out)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m commeff.experiments.studies.batch_norm", description=__doc__)
     parser.add_argument("--data", help="the folder of CIFAR-10; unless given, COMMEFF_DATA")
     parser.add_argument("--out", type=Path, default=Path("results/batch_norm"), help="the folder of the page")
-    given = parser.parse_args()
-    write(given.out, given.data)
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.data)

@@ -152,7 +152,7 @@ def lab_report(
         adopted(plugin)
         words = ["commeff", "lab", "report", str(store), *(["--out", str(out)] if out else [])]
         words += ["--grid", grid] if grid else []
-        words += [word for each in plugin or [] for word in ("--plugin", each)]
+        words += [word for file in plugin or [] for word in ("--plugin", file)]
         for path in write(store, out or store / "report", shlex.join(words), grid):
             typer.echo(str(path))
 

@@ -43,7 +43,7 @@ def panel(losses: pd.Series, variant: str) -> LinePanel:
         for model, n in SIZES.items():
             gap = 100 * (losses[variant, model, replicas] / plain[model] - 1)
             points.append((n, *interval([*gap], False)))
-        printed = [(n, 100 * (own / other - 1)) for n, (other, own) in TWO.items()] if replicas == 2 else []
+        printed = [(n, 100 * (loss / base - 1)) for n, (base, loss) in TWO.items()] if replicas == 2 else []
         guides = {"": np.stack([FITTED, law(FITTED, replicas)], axis=1)}
         name = f"{replicas} replica{'s' if replicas > 1 else ''}"
         every.append(MeanLine(name, colour, 0, np.array(points), np.array(printed).reshape(-1, 2), guides))

@@ -64,8 +64,8 @@ def redraw(folder: Path, file: Path, settings: Sequence[str] = (), metric: str |
             figure, known = drawn.get(path.stem), pd.read_csv(path.with_suffix(".csv"))
             if figure is None and path.stem == DROPPED:
                 page, text = _without(path.stem, page, text)
-                for each in folder.glob(f"figures/{path.stem}.*"):
-                    each.unlink()
+                for old in folder.glob(f"figures/{path.stem}.*"):
+                    old.unlink()
                 lines.append(f"{path}: gone")
             elif figure is None or (not _same(figure.data, known) and path.stem != "speed_up"):
                 lines.append(f"{path}: left as it is, its numbers come out otherwise")
@@ -132,15 +132,15 @@ def _recoloured(page: str, analysis: Analysis) -> str:
     buttons = dict(re.findall(rf'<button type="button" data-variant="(\d+)"[^>]*>({SWATCH})', page))
     new = {variant.kind: swatch(looks(analysis)[variant.number]) for variant in analysis.variants}
     now = {old: new[int(kind)] for kind, old in buttons.items()}
-    return re.sub(SWATCH, lambda found: now.get(found[0], found[0]), page)
+    return re.sub(SWATCH, lambda match: now.get(match[0], match[0]), page)
 
 
 def _with(figure: Figure, page: str, text: str) -> tuple[str, str]:
     """HTML and Markdown with a figure in the place of the one of its name."""
 
-    def block(found: re.Match[str]) -> str:
+    def block(match: re.Match[str]) -> str:
         return (
-            figure_block(figure, titled="</h3>" in found[0]) if f"figures/{figure.name}.pdf" in found[0] else found[0]
+            figure_block(figure, titled="</h3>" in match[0]) if f"figures/{figure.name}.pdf" in match[0] else match[0]
         )
 
     title, caption = markdown_text(figure.title), markdown_text(figure.caption)
@@ -162,5 +162,5 @@ if __name__ == "__main__":
     parser.add_argument("grid", type=Path, help="the file of its grid")
     parser.add_argument("settings", nargs="*", help="key=value, as `commeff grid` takes them: data_dir=...")
     parser.add_argument("--metric", help="that the report was written with")
-    given = parser.parse_args()
-    print(*redraw(given.folder, given.grid, given.settings, given.metric), sep="\n")
+    arguments = parser.parse_args()
+    print(*redraw(arguments.folder, arguments.grid, arguments.settings, arguments.metric), sep="\n")

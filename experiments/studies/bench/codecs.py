@@ -23,12 +23,12 @@ COMPILED = (  # codecs that have something to compile
 
 def run(length: int = LENGTH, rounds: int = 7, device: str = "cpu") -> list[MeasuredRatio]:
     """The shares that each codec reaches on vectors of so many numbers, without compilation; a GPU's copy speed."""
-    found, codecs = [], CODECS | {"count sketch, 1 %": CountSketch(width=length // 100)}
+    ratios, codecs = [], CODECS | {"count sketch, 1 %": CountSketch(width=length // 100)}
     for form, some in (("plain", codecs), ("compiled", {name: codecs[name] for name in COMPILED})):
         compile_messages(form == "compiled")
         speeds, copy = measure(some, length, lambda: None, rounds, device)
         for speed in speeds:
-            found.append(MeasuredRatio(f"{speed.name}, {form}", "encoding, share of copy speed", speed.encode_share))
-            found.append(MeasuredRatio(f"{speed.name}, {form}", "decoding, share of copy speed", speed.decode_share))
+            ratios.append(MeasuredRatio(f"{speed.name}, {form}", "encoding, share of copy speed", speed.encode_share))
+            ratios.append(MeasuredRatio(f"{speed.name}, {form}", "decoding, share of copy speed", speed.decode_share))
     compile_messages(False)
-    return found if device == "cpu" else [MeasuredRatio("copy", "GB/s read, and as much written", copy / 1e9), *found]
+    return ratios if device == "cpu" else [MeasuredRatio("copy", "GB/s read, and as much written", copy / 1e9), *ratios]

@@ -117,17 +117,17 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
     d, width = sum(p.numel() for p in whole.parameters()), whole.norm.weight.numel()
     flops = sequences * context * (6 * (d - context * width) + 12 * len(whole.blocks) * width * context)
     subject = f"GPT of {d / 1e6:.0f} million, {sequences} x {context} tokens"
-    found = []
+    ratios = []
     for who, times in seconds.items():
         base = f"plain {who.split()[1]}"
         if who != base:
-            found.append(MeasuredRatio(subject, f"{base} / {who}", ratio(seconds, base, who)))
-        found.append(MeasuredRatio(subject, f"model FLOP utilisation, {who}", CALLS * flops / min(times) / PEAK))
-    return found
+            ratios.append(MeasuredRatio(subject, f"{base} / {who}", ratio(seconds, base, who)))
+        ratios.append(MeasuredRatio(subject, f"model FLOP utilisation, {who}", CALLS * flops / min(times) / PEAK))
+    return ratios
 
 
 def hardware() -> str:
-    """Of the table."""
+    """The name of the GPU, for the table."""
     return torch.cuda.get_device_name()
 
 
@@ -141,7 +141,7 @@ def run(
     length: int = LENGTH,
     rounds: int = 7,
 ) -> Iterator[MeasuredRatio]:
-    """All of them, on a GPU; in small also on the CPU."""
+    """All figures, on a GPU; in small also on the CPU."""
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("bench gpu needs a GPU, and torch sees none here")
     yield from gpt(device, build, sequences, context, rounds)

@@ -72,10 +72,10 @@ def speed(task: Task, rounds: int, steps: int) -> float:
     """Steps a second of two processes that share the workers, over those of one that hosts all; they take turns."""
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
-        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        shared, single = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
         both: dict[str, Callable[[], None]] = {"together": partial(advance, shared, task), "alone": lambda: None}
         if dist.get_rank() == 0:
-            both["alone"] = partial(advance, alone, task)
+            both["alone"] = partial(advance, single, task)
         return time_in_turns(both, rounds, steps)
 
     return ratio(on_forks(PROCESSES, task.workers, measure), "alone", "together")
@@ -89,12 +89,12 @@ def digits(task: Task, steps: int) -> float:
     """
 
     def measure(communicator: Communicator) -> dict[str, float]:
-        shared, alone = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
-        first = alone.replicas.parameters.clone()
+        shared, single = start_training(task, communicator), start_training(task, Communicator(workers=task.workers))
+        first = single.replicas.parameters.clone()
         for _ in range(steps):
             advance(shared, task)
-            advance(alone, task)
-        last = alone.replicas.parameters
+            advance(single, task)
+        last = single.replicas.parameters
         off = (shared.replicas.parameters - last[list(communicator.workers)]).abs().max()
         dist.all_reduce(off, dist.ReduceOp.MAX)
         return {"difference": float(off), "change": float((last - first).abs().max())}
@@ -104,7 +104,7 @@ def digits(task: Task, steps: int) -> float:
 
 
 def run(rounds: int, steps: int = STEPS) -> list[MeasuredRatio]:
-    """Both tasks."""
+    """The figures of both tasks."""
     figures = []
     for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
         label = f"{name}, {task.workers} workers"

@@ -47,10 +47,10 @@ def task(model: str, workers: int, batch: int, augment: str) -> Vision:
 
 def plain(model: str, layout: torch.memory_format) -> Callable[[], None]:
     """A step of the loop that everybody writes: one model, one batch of all workers' images, one optimizer."""
-    own = task(model, 1, WORKERS * BATCH, "none")
-    network = own.model()
+    digits = task(model, 1, WORKERS * BATCH, "none")
+    network = digits.model()
     optimizer = SGD(network.parameters())
-    images, labels = (part[0] for part in own.batch(0, [0]))
+    images, labels = (part[0] for part in digits.batch(0, [0]))
     images = images.contiguous(memory_format=layout)
 
     def step() -> None:
@@ -63,12 +63,12 @@ def plain(model: str, layout: torch.memory_format) -> Callable[[], None]:
 
 def library(model: str, precision: str) -> Callable[[], None]:
     """A step of parallel SGD as the trainer takes it, with the drawing and cropping of images."""
-    own, communicator = task(model, WORKERS, BATCH, "crop_flip"), Communicator(workers=WORKERS)
-    replicas, strategy = engine_in(precision, "loop")(own.model, range(WORKERS)), methods.psgd(SGD)
+    work, communicator = task(model, WORKERS, BATCH, "crop_flip"), Communicator(workers=WORKERS)
+    replicas, strategy = engine_in(precision, "loop")(work.model, range(WORKERS)), methods.psgd(SGD)
     strategy.start(replicas.parameters, replicas.layout, communicator)
 
     def step() -> None:
-        gradients, _ = replicas.compute(own.loss, [own.batch(communicator.step, range(WORKERS))], communicator.step)
+        gradients, _ = replicas.compute(work.loss, [work.batch(communicator.step, range(WORKERS))], communicator.step)
         replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
         communicator.step += 1
 

@@ -31,7 +31,7 @@ class Transformer(nn.Module):
 
 
 def mlp() -> nn.Module:
-    """64-128-128-10."""
+    """An MLP 64-128-128-10."""
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
@@ -151,8 +151,8 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Measure
                 }
                 seconds = time_interleaved(contestants, rounds, calls=2)
                 for kind in ("flat", "library", "hand"):
-                    each = [seconds[f"{kind} {i}"] for i in range(instances)]
-                    seconds[kind] = [sum(times) / instances for times in zip(*each, strict=True)]
+                    instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
+                    seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
                 label = f"{name}, {method}, n={workers}"
                 figures += [
                     MeasuredRatio(

@@ -40,7 +40,7 @@ class TimedModel:
 
 
 def mlp() -> nn.Module:
-    """512-1024-1024-1024-10.
+    """An MLP 512-1024-1024-1024-10.
 
     >>> sum(p.numel() for p in mlp().parameters())
     2634762

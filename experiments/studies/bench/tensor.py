@@ -46,7 +46,7 @@ class Shape:
         return Llama(self.vocabulary, self.layers, self.width, self.heads, inner=self.inner)
 
     def tokens(self) -> Tensor:
-        """(b, context + 1)."""
+        """Tokens, (b, context + 1)."""
         generator = torch.Generator().manual_seed(1)
         return torch.randint(self.vocabulary, (self.batch, self.context + 1), generator=generator)
 
@@ -66,15 +66,15 @@ def stepping(model: nn.Module, loss: Callable[[], Tensor]) -> Contestant:
     return model, step
 
 
-def ours(shape: Shape, mesh: Mesh, sequence: bool) -> Contestant:
-    """The library's."""
+def library(shape: Shape, mesh: Mesh, sequence: bool) -> Contestant:
+    """A step of the library."""
     model, tokens, axis = shape.model(), shape.tokens(), mesh.axis("tensor")
     split(model, llama_plan(model), axis, sequence=sequence)
     return stepping(model, lambda: cross_entropy(model(tokens[:, :-1]), tokens[:, 1:], axis))
 
 
-def theirs(shape: Shape, mesh: Mesh, sequence: bool, together: bool = True) -> Contestant:
-    """DTensor's; `together` feeds the linear layers of a half block by one collective."""
+def dtensor(shape: Shape, mesh: Mesh, sequence: bool, together: bool = True) -> Contestant:
+    """A step of DTensor; `together` feeds the linear layers of a half block by one collective."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
@@ -114,15 +114,15 @@ def theirs(shape: Shape, mesh: Mesh, sequence: bool, together: bool = True) -> C
 
 
 def contestants(shape: Shape, mesh: Mesh) -> dict[str, Contestant]:
-    """All of them, by name, on ranks that share a model."""
+    """All contestants, by name, on ranks that share a model."""
     whole, tokens = shape.model(), shape.tokens()
     return {
         "whole": stepping(whole, lambda: F.cross_entropy(whole(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())),
-        "ours": ours(shape, mesh, sequence=False),
-        "DTensor": theirs(shape, mesh, sequence=False, together=False),
-        "DTensor, fed together": theirs(shape, mesh, sequence=False),
-        "ours, sequence": ours(shape, mesh, sequence=True),
-        "DTensor, sequence": theirs(shape, mesh, sequence=True),
+        "ours": library(shape, mesh, sequence=False),
+        "DTensor": dtensor(shape, mesh, sequence=False, together=False),
+        "DTensor, fed together": dtensor(shape, mesh, sequence=False),
+        "ours, sequence": library(shape, mesh, sequence=True),
+        "DTensor, sequence": dtensor(shape, mesh, sequence=True),
     }
 
 

@@ -201,13 +201,13 @@ def _steps(communicator: Communicator, rounds: int) -> dict[str, list[float]]:
     draw, fresh = torch.Generator().manual_seed(communicator.workers[0]), partial(seeded, deep, 0)
     inputs = torch.randn(BATCH, WIDTH, generator=draw)
     batch = inputs, torch.randint(CLASSES, (BATCH,), generator=draw)
-    alone, whole, pieces = fresh(), fresh(), fresh()
-    size = sum(p.numel() for p in alone.parameters())
+    plain, whole, pieces = fresh(), fresh(), fresh()
+    size = sum(p.numel() for p in plain.parameters())
     message = Dense().compress(torch.zeros(1, size), communicator.random("bench"))
     psgd = methods.psgd(SGD)
     return time_in_turns(
         {
-            "compute": loop(alone, SGD(alone.parameters()), batch),
+            "compute": loop(plain, SGD(plain.parameters()), batch),
             "communication": lambda: communicator.average(message),
             "in one piece": loop(whole, DistributedOptimizer(whole, psgd, bucket_mb=0), batch),
             "in buckets": loop(pieces, DistributedOptimizer(pieces, methods.psgd(SGD), bucket_mb=BUCKET_MB), batch),

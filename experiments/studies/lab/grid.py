@@ -63,14 +63,14 @@ def run_on(request: Request, shape: LinkShape, root: Path) -> Outcome:
             shape.cluster(count, latency(nodes)).save(draft)
             draft.replace(place)
         check_same(place, shape, count)
-        here = replace(request, store=store, limits=Limits(jobs=1), launch=partial(_in_lab, nodes))
-        return run(here)
+        on_lab = replace(request, store=store, limits=Limits(jobs=1), launch=partial(_in_lab, nodes))
+        return run(on_lab)
 
 
 def check_same(place: Path, shape: LinkShape, nodes: int) -> None:
     """Refuse a store whose runs were made on another network."""
-    there, here = Cluster.load(place), shape.cluster(nodes)
-    if (there.gpus, there.inter.bandwidth) != (here.gpus, here.inter.bandwidth):
+    stored, described = Cluster.load(place), shape.cluster(nodes)
+    if (stored.gpus, stored.inter.bandwidth) != (described.gpus, described.inter.bandwidth):
         raise ValueError(
             f"{place.parent} must hold runs of this network, got another one in {place.name}; choose another --store"
         )

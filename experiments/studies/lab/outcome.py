@@ -97,7 +97,7 @@ def read_networks(root: Path, grid: str | None = None) -> list[NetworkRuns]:
             f"run `commeff lab run FILE --store {root}`"
         )
     every = [_read_network(store, grid) for store in stores]
-    return sorted(every, key=lambda each: each.cluster.inter.bandwidth)
+    return sorted(every, key=lambda network: network.cluster.inter.bandwidth)
 
 
 def _read_network(store: Path, chosen: str | None) -> NetworkRuns:

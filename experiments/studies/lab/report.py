@@ -45,32 +45,32 @@ def speed_ups(visits: Sequence[NetworkRuns]) -> pd.DataFrame:
     planned = {visit.cluster.name: {cell.seed for cell in visit.grid.cells} for visit in visits}
     every, rows = pd.DataFrame([vars(race) | {"possible": race.possible} for v in visits for race in v.races]), []
     base = baseline(visits[0])
-    for network, here in every.groupby("network", sort=False):
-        reference = here[here["method"] == base].set_index("seed")
-        for method, own in here.groupby("method", sort=False):
-            own = own.set_index("seed")
-            good = bool(own["possible"].all())
-            complete = planned[network] == {*own.index} == {*reference.index}
+    for network, races in every.groupby("network", sort=False):
+        reference = races[races["method"] == base].set_index("seed")
+        for method, runs in races.groupby("method", sort=False):
+            runs = runs.set_index("seed")
+            good = bool(runs["possible"].all())
+            complete = planned[network] == {*runs.index} == {*reference.index}
             comparable = complete and good and reference["possible"].all()
-            ratios = reference["measured"] / own["measured"]
+            ratios = reference["measured"] / runs["measured"]
             rows.append(
                 {
                     "network": network,
                     "method": method,
-                    "seeds": len(own),
-                    "steps": own["steps"].mean(),
-                    "measured_seconds": own["measured"].mean(),
-                    "waited_seconds": own["exposed"].mean(),
-                    "least_seconds": own["floor"].mean(),
+                    "seeds": len(runs),
+                    "steps": runs["steps"].mean(),
+                    "measured_seconds": runs["measured"].mean(),
+                    "waited_seconds": runs["exposed"].mean(),
+                    "least_seconds": runs["floor"].mean(),
                     "possible": good,
-                    "modelled_seconds": own["modelled"].mean(),
-                    "error": own["modelled"].mean() / own["measured"].mean() - 1 if good else nan,
-                    "measured_speed_up": reference["measured"].sum() / own["measured"].sum() if comparable else nan,
+                    "modelled_seconds": runs["modelled"].mean(),
+                    "error": runs["modelled"].mean() / runs["measured"].mean() - 1 if good else nan,
+                    "measured_speed_up": reference["measured"].sum() / runs["measured"].sum() if comparable else nan,
                     "least_speed_up": ratios.min() if comparable else nan,
                     "most_speed_up": ratios.max() if comparable else nan,
-                    "modelled_speed_up": reference["modelled"].sum() / own["modelled"].sum() if complete else nan,
-                    "hardware": unique_words(own["hardware"]),
-                    "commit": unique_words(own["commit"]),
+                    "modelled_speed_up": reference["modelled"].sum() / runs["modelled"].sum() if complete else nan,
+                    "hardware": unique_words(runs["hardware"]),
+                    "commit": unique_words(runs["commit"]),
                 }
             )
     return pd.DataFrame(rows)
@@ -119,7 +119,7 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
         "",
     ]
     for visit in visits:
-        here = table[table["network"] == visit.cluster.name]
+        rows = table[table["network"] == visit.cluster.name]
         link = visit.cluster.inter
         lines += [
             f"## {visit.title}",
@@ -127,10 +127,10 @@ def page(visits: Sequence[NetworkRuns], table: pd.DataFrame, command: str) -> li
             f"The model's slowest link: {link.bandwidth / 1e6:.2f} MB/s of payload, {1e3 * link.latency:.2f} ms a "
             f"round, {link.burst / 1024:.0f} KiB at once.",
             "",
-            *markdown(seconds_table(here)),
+            *markdown(seconds_table(rows)),
             "",
-            *map(markdown_text, impossible_notes(here)),
-            markdown_text(conclusion(here, base)),
+            *map(markdown_text, impossible_notes(rows)),
+            markdown_text(conclusion(rows, base)),
             "",
         ]
         missed = markdown_text(", ".join(visit.missed))
@@ -157,7 +157,7 @@ def overstated(table: pd.DataFrame, base: str) -> list[str]:
     return [f"The model overstates speed-ups. The worst case of each network: {named}.", ""]
 
 
-def seconds_table(here: pd.DataFrame) -> Table:
+def seconds_table(table: pd.DataFrame) -> Table:
     """The rows of one network, the fastest first."""
 
     def cell(value: float, digits: int, mark: str = "") -> Item:
@@ -177,16 +177,16 @@ def seconds_table(here: pd.DataFrame) -> Table:
             cell(row.measured_speed_up, 2),
             cell(row.modelled_speed_up, 2),
         ]
-        for row in here.sort_values("measured_seconds").itertuples()
+        for row in table.sort_values("measured_seconds").itertuples()
     ]
     cells = zip(*rows, strict=True) if rows else [()] * len(heads)
     columns = [Column(head, "", items, head == "method") for head, items in zip(heads, cells, strict=True)]
     return Table("speed_ups", "", columns)
 
 
-def impossible_notes(here: pd.DataFrame) -> list[str]:
+def impossible_notes(table: pd.DataFrame) -> list[str]:
     """A note on measured seconds in which the links cannot have carried what was sent."""
-    wrong = here[~here["possible"]].sort_values("method")
+    wrong = table[~table["possible"]].sort_values("method")
     if wrong.empty:
         return []
     needs = ", ".join(f"{row.method} {row.least_seconds:.2f} s" for row in wrong.itertuples())
@@ -197,16 +197,16 @@ def impossible_notes(here: pd.DataFrame) -> list[str]:
     ]
 
 
-def conclusion(here: pd.DataFrame, base: str) -> str:
+def conclusion(table: pd.DataFrame, base: str) -> str:
     """Which methods pay on this network, and which do not."""
-    others = here[(here["method"] != base) & here["measured_speed_up"].notna()]
+    others = table[(table["method"] != base) & table["measured_speed_up"].notna()]
     if others.empty:
         return f"No speed-ups here: {base} and another method were not measured to the target with every seed."
     poor = others[others["measured_speed_up"] < PAYS].sort_values("measured_speed_up")
     if len(poor):
         named = ", ".join(f"{row.method} ({row.measured_speed_up:.2f} times)" for row in poor.itertuples())
         return f"Does not pay here (less than {PAYS:g} times as fast): {named}."
-    return "Every method pays here." if here["possible"].all() else "Every other method pays here."
+    return "Every method pays here." if table["possible"].all() else "Every other method pays here."
 
 
 def figure(visits: Sequence[NetworkRuns], table: pd.DataFrame) -> Figure:

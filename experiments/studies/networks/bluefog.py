@@ -53,7 +53,7 @@ class Throughput:
 
     @property
     def gossips(self) -> bool:
-        """Whether it is of BlueFog."""
+        """Whether the framework is BlueFog."""
         return self.framework != "Horovod"
 
 
@@ -120,8 +120,8 @@ def throughput(row: Throughput, bandwidth: float, hiding: Hiding = AS_PUBLISHED)
 
 def modelled(row: Throughput, bandwidth: float) -> float:
     """The modelled value of a row, in its unit."""
-    ours = throughput(row, bandwidth)
-    return 100 * ours / linear(row) if row.unit == "%" else ours
+    value = throughput(row, bandwidth)
+    return 100 * value / linear(row) if row.unit == "%" else value
 
 
 def linear(row: Throughput) -> float:
@@ -132,11 +132,11 @@ def linear(row: Throughput) -> float:
 def same_share(row: Throughput) -> float:
     """The null model without physics: the share of linear of the same framework and GPUs at the other batch."""
     other = next(
-        each
-        for each in ROWS
-        if (each.framework, each.gpus, each.unit) == (row.framework, row.gpus, row.unit)
-        and each.batch != row.batch
-        and each.source == "eye"
+        candidate
+        for candidate in ROWS
+        if (candidate.framework, candidate.gpus, candidate.unit) == (row.framework, row.gpus, row.unit)
+        and candidate.batch != row.batch
+        and candidate.source == "eye"
     )
     return linear(row) * other.value / linear(other)
 
@@ -160,9 +160,9 @@ def held_out() -> dict[int, float]:
     return {batch: fit(row for row in SPREAD if row.batch != batch) for batch in ALONE}
 
 
-def mean_error(rows: Iterable[Throughput], ours: Callable[[Throughput], float]) -> float:
+def mean_error(rows: Iterable[Throughput], model: Callable[[Throughput], float]) -> float:
     """Mean absolute error in percent."""
-    return 100 * float(np.mean([abs(ours(row) / row.value - 1) for row in rows]))
+    return 100 * float(np.mean([abs(model(row) / row.value - 1) for row in rows]))
 
 
 def errors(bandwidths: Mapping[int, float]) -> list[dict[str, object]]:
@@ -173,20 +173,20 @@ def errors(bandwidths: Mapping[int, float]) -> list[dict[str, object]]:
         "null: linear": linear,
         "null: the share of linear with the other batch": same_share,
     }
-    return [{"model": name, **split(ours)} for name, ours in models.items()]
+    return [{"model": name, **split(model)} for name, model in models.items()]
 
 
-def split(ours: Callable[[Throughput], float]) -> dict[str, float]:
+def split(model: Callable[[Throughput], float]) -> dict[str, float]:
     """Mean errors of all rows of several machines, and of each framework's."""
     groups = {"all": SPREAD} | {name: [row for row in SPREAD if row.framework == name] for name in FRAMEWORKS}
-    return {f"error (%), {name}": round(mean_error(rows, ours), 1) for name, rows in groups.items()}
+    return {f"error (%), {name}": round(mean_error(rows, model), 1) for name, rows in groups.items()}
 
 
 def assumptions() -> list[dict[str, object]]:
     """What each assumption about hiding gives at its own best bandwidth, all rows fitted."""
-    found = []
+    results = []
     for hiding in HIDINGS:
         bandwidth = fit(SPREAD, hiding)
-        ours = partial(throughput, bandwidth=bandwidth, hiding=hiding)
-        found.append({"what hides": hiding.words, "GB/s, fitted to all": round(bandwidth / 1e9, 2), **split(ours)})
-    return found
+        model = partial(throughput, bandwidth=bandwidth, hiding=hiding)
+        results.append({"what hides": hiding.words, "GB/s, fitted to all": round(bandwidth / 1e9, 2), **split(model)})
+    return results

@@ -71,7 +71,7 @@ def permutation(count: int, network: Network) -> float:
 
 
 def parameter_server(count: int, network: Network) -> float:
-    """To one server among the hosts, and back."""
+    """All hosts send to one server among them, and back."""
     workers = np.arange(count)
     return 2 * exchange(hosts(count, network), workers, np.zeros_like(workers), MODEL)
 

@@ -82,7 +82,7 @@ def throughput_rows(bandwidths: Mapping[int, float]) -> list[dict[str, Any]]:
     """BlueFog's rows, ours and both null models; rows on 4 GPUs of one machine are what computing is taken from."""
     rows = []
     for row in bluefog.ROWS:
-        ours = {
+        modelled = {
             "held out": bluefog.modelled(row, bandwidths[row.batch]),
             "gossip_time's": bluefog.modelled(row, bluefog.CLUSTER.inter.rate),
             "linear": 100.0 if row.unit == "%" else bluefog.linear(row),
@@ -96,8 +96,8 @@ def throughput_rows(bandwidths: Mapping[int, float]) -> list[dict[str, Any]]:
                 "unit": row.unit,
                 "theirs": row.value,
                 "source": row.source,
-                **{name: round(value, 1) for name, value in ours.items()},
-                **{f"{name} (%)": round(100 * (value / row.value - 1), 1) for name, value in ours.items()},
+                **{name: round(value, 1) for name, value in modelled.items()},
+                **{f"{name} (%)": round(100 * (value / row.value - 1), 1) for name, value in modelled.items()},
                 "status": "predicted" if row.machines > 1 else "given" if row.gpus == 4 else "one machine",
             }
         )
@@ -131,14 +131,14 @@ def efficiency(batch: int, bandwidths: Mapping[int, float]) -> Panel:
     """Published and modelled efficiency of one batch against GPUs."""
 
     def draw(axes: Axes) -> None:
-        own = [row for row in bluefog.ROWS if row.batch == batch and row.unit != "%" and row.source == "eye"]
+        published = [row for row in bluefog.ROWS if row.batch == batch and row.unit != "%" and row.source == "eye"]
         axes.axhline(100, color=QUIET, linestyle=":", linewidth=1.2)
         for framework, (colour, marker) in THEIRS.items():
-            curve = [row for row in own if row.framework == framework]
+            curve = [row for row in published if row.framework == framework]
             y = [100 * row.value / bluefog.linear(row) for row in curve]
             axes.plot([row.gpus for row in curve], y, marker, color=colour, markerfacecolor="white", zorder=3)
         for name, framework in DRAWN.items():
-            curve = [row for row in own if row.framework == framework]
+            curve = [row for row in published if row.framework == framework]
             for label, rate in (("held out", bandwidths[batch]), ("gossip_time", bluefog.CLUSTER.inter.rate)):
                 y = [100 * bluefog.modelled(row, rate) / bluefog.linear(row) for row in curve]
                 axes.plot([row.gpus for row in curve], y, color=THEIRS[framework][0], linestyle=DASHES[label])
@@ -203,7 +203,7 @@ def write_pages(out: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Entry point."""
+    """Write both pages from the command line."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/cluster"), help="the folder to write into")
     for path in write_pages(parser.parse_args().out):

@@ -88,14 +88,14 @@ def comparisons() -> Iterator[Compared]:
     """The largest difference of a weight, over 4 to 16 workers."""
     row = partial(Compared, SOURCE)
     sizes = f"n = {', '.join(map(str, SIZES))}"
-    for name, (ours, theirs, graph) in FIXED.items():
+    for name, (library, reference, graph) in FIXED.items():
         directed = name == "exponential"
-        pairs = [(ours(n).at(0).dense(), theirs(n)) for n in SIZES]
-        found = max(float(abs((own.T if directed else own) - their).max()) for own, their in pairs)
-        yield row(f"topologies.{name}(n)", graph, found, EXACT, f"{sizes}; {TURNED}" if directed else sizes)
+        pairs = [(library(n).at(0).dense(), reference(n)) for n in SIZES]
+        gap = max(float(abs((w.T if directed else w) - expected).max()) for w, expected in pairs)
+        yield row(f"topologies.{name}(n)", graph, gap, EXACT, f"{sizes}; {TURNED}" if directed else sizes)
     powers = [n for n in SIZES if n & (n - 1) == 0]
     steps = [(n, step) for n in powers for step in range(2 * n.bit_length())]
     pairs = [(topologies.one_peer_exponential(n).at(step).dense().T, one_peer(n, step)) for n, step in steps]
-    found = max(float(abs(own - their).max()) for own, their in pairs)
+    gap = max(float(abs(w - expected).max()) for w, expected in pairs)
     words = f"n = {', '.join(map(str, powers))}, step by step; {TURNED}"
-    yield row("topologies.one_peer_exponential(n)", "GetDynamicSendRecvRanks(ExponentialTwoGraph)", found, EXACT, words)
+    yield row("topologies.one_peer_exponential(n)", "GetDynamicSendRecvRanks(ExponentialTwoGraph)", gap, EXACT, words)

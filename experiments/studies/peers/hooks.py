@@ -30,7 +30,7 @@ LIBRARY = f"torch {torch.__version__.split('+')[0]}"
 
 
 def comparisons() -> Iterator[Compared]:
-    """One after the other; every process calls it."""
+    """The comparisons one after the other; every process calls it."""
     row = partial(Compared, LIBRARY)
     yield row("psgd", "DistributedDataParallel", difference(trained(methods.psgd(SGD)), _ddp()), EXACT, "")
     sixteen = difference(trained(methods.compressed_sgd(SGD, Dense("float16"))), _ddp(fp16_compress_hook))
@@ -51,7 +51,7 @@ def _ddp(hook: Callable[..., Any] | None = None, state: Any = None) -> Tensor:
 
 
 def _low_rank() -> tuple[float, float, str]:
-    """Both begin with our random factors, where torch would draw its own."""
+    """PowerSGD; both begin with our random factors, where torch would draw its own."""
     first: dict[str, Tensor] = {}
 
     def remember(optimizer: DistributedOptimizer) -> None:
@@ -60,7 +60,7 @@ def _low_rank() -> tuple[float, float, str]:
             parts = [*parts[1:], *(inner for _, inner in parts[0].parts())]
         first.update(parts[0].right)
 
-    ours = trained(methods.power_sgd(SGD, RANK), remember)
+    x = trained(methods.power_sgd(SGD, RANK), remember)
     model = DistributedDataParallel(network())
     names = {id(parameter): name for name, parameter in model.module.named_parameters()}
     state = PowerSGDState(None, RANK, start_powerSGD_iter=2, min_compression_rate=1, orthogonalization_epsilon=0)
@@ -79,7 +79,7 @@ def _low_rank() -> tuple[float, float, str]:
     optimizer = SGD(model.parameters())
     train(model, optimizer.step, optimizer.zero_grad)
     remark = "the same first factors, from the first step on, wherever two factors are smaller than the matrix"
-    return difference(ours, flat(model)), EXACT, remark
+    return difference(x, flat(model)), EXACT, remark
 
 
 def _local() -> tuple[float, float, str]:
@@ -91,18 +91,18 @@ def _local() -> tuple[float, float, str]:
         averager.average_parameters(model.parameters())
 
     train(model, update, optimizer.zero_grad)
-    ours = trained(methods.local_sgd(SGD, PERIOD))
+    x = trained(methods.local_sgd(SGD, PERIOD))
     remark = "torch's averages after step warmup_steps and every 4 later: after the first step, if there are none"
-    return difference(ours, flat(model)), EXACT, remark
+    return difference(x, flat(model)), EXACT, remark
 
 
 def _post_local() -> tuple[float, float, str]:
     model = DistributedDataParallel(network())
-    alone = dist.new_subgroups(1)[0]
-    model.register_comm_hook(PostLocalSGDState(None, alone, BEGIN), post_localSGD_hook)
+    single = dist.new_subgroups(1)[0]
+    model.register_comm_hook(PostLocalSGDState(None, single, BEGIN), post_localSGD_hook)
     averager = PeriodicModelAverager(PERIOD, warmup_steps=BEGIN + PERIOD - 1)
     optimizer = PostLocalSGDOptimizer(PLAIN(model.parameters()), averager)
     train(model, optimizer.step, optimizer.zero_grad)
-    ours = trained(methods.post_local_sgd(PLAIN, PERIOD, BEGIN))
+    x = trained(methods.post_local_sgd(PLAIN, PERIOD, BEGIN))
     remark = "without momentum, which is of averaged gradients in torch's first steps and a worker's own in ours"
-    return difference(ours, flat(model)), EXACT, remark
+    return difference(x, flat(model)), EXACT, remark

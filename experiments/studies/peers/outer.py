@@ -55,7 +55,7 @@ class Present:
 
 
 def comparisons() -> Iterator[Compared]:
-    """One after the other; every process calls it."""
+    """The comparisons one after the other; every process calls it."""
     try:
         from torchft.local_sgd import DiLoCo, LocalSGD
     except ImportError as missing:
@@ -78,17 +78,17 @@ def comparisons() -> Iterator[Compared]:
         with DiLoCo(Present(), parts, optimizer, outer, sync_every=PERIOD, **late):
             return flat(train(model, optimizer.step, optimizer.zero_grad))
 
-    found = difference(trained(methods.local_sgd(INNER, PERIOD)), local())
-    yield row("local_sgd(period=4)", "LocalSGD(sync_every=4)", found, EXACT, "")
-    found = difference(trained(methods.diloco(INNER, PERIOD, OUTER)), diloco(1))
-    yield row("diloco(period=4)", "DiLoCo(sync_every=4)", found, EXACT, "")
+    gap = difference(trained(methods.local_sgd(INNER, PERIOD)), local())
+    yield row("local_sgd(period=4)", "LocalSGD(sync_every=4)", gap, EXACT, "")
+    gap = difference(trained(methods.diloco(INNER, PERIOD, OUTER)), diloco(1))
+    yield row("diloco(period=4)", "DiLoCo(sync_every=4)", gap, EXACT, "")
     for delay in (0, 1):
         for alpha in (0.0, 0.5, 1.0):
             parts = [["1"], ["0"]]
             strategy = methods.streaming_diloco(
                 INNER, PERIOD, parts, OUTER, exchange=Exchange(delay, alpha, ahead=delay)
             )
-            found = difference(trained(strategy), diloco(2, delay, alpha))
-            ours = f"streaming_diloco(period=4, delay={delay}, ahead={delay}, mixing={alpha})"
-            their = f"DiLoCo(sync_every=4, fragment_sync_delay={delay}, fragment_update_alpha={alpha})"
-            yield row(ours, their, found, EXACT, "2 fragments; the last is due first" if delay + alpha == 0 else "")
+            gap = difference(trained(strategy), diloco(2, delay, alpha))
+            call = f"streaming_diloco(period=4, delay={delay}, ahead={delay}, mixing={alpha})"
+            reference = f"DiLoCo(sync_every=4, fragment_sync_delay={delay}, fragment_update_alpha={alpha})"
+            yield row(call, reference, gap, EXACT, "2 fragments; the last is due first" if delay + alpha == 0 else "")

@@ -38,7 +38,7 @@ class Compared:
 
     @property
     def verdict(self) -> str:
-        """In a word."""
+        """The verdict in a word."""
         if self.difference is None:
             return "not run"
         return "the same" if self.difference <= self.limit else "differs"
@@ -82,8 +82,8 @@ def flat(model: nn.Module) -> Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-def difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest of all workers, relative to the largest move from where they began; every process calls it."""
-    found = torch.stack([(ours - theirs).abs().max(), (theirs - flat(network())).abs().max()])
-    dist.all_reduce(found, dist.ReduceOp.MAX)
-    return float(found[0] / found[1])
+def difference(x: Tensor, reference: Tensor) -> float:
+    """The largest difference of all workers, relative to the largest move from the start; every process calls it."""
+    distances = torch.stack([(x - reference).abs().max(), (reference - flat(network())).abs().max()])
+    dist.all_reduce(distances, dist.ReduceOp.MAX)
+    return float(distances[0] / distances[1])

@@ -38,29 +38,29 @@ def compared() -> list[Compared]:
     return [*on_forks(WORKERS, WORKERS, on_each), *graphs.comparisons()]
 
 
-def words(found: Sequence[Compared]) -> list[str]:
+def words(comparisons: Sequence[Compared]) -> list[str]:
     """A line for each comparison."""
     return [
-        f"{each.verdict}: {each.ours} and {each.library}'s {each.theirs}"
-        + ("" if each.difference is None else f": {each.difference:.0e}")
-        + (f" ({each.remark})" if each.difference is None else "")
-        for each in found
+        f"{row.verdict}: {row.ours} and {row.library}'s {row.theirs}"
+        + ("" if row.difference is None else f": {row.difference:.0e}")
+        + (f" ({row.remark})" if row.difference is None else "")
+        for row in comparisons
     ]
 
 
-def write(found: Sequence[Compared], out: Path) -> Path:
-    """peers.csv and peers.md, whose path it gives."""
-    frame = pd.DataFrame([asdict(each) | {"verdict": each.verdict} for each in found])
+def write(comparisons: Sequence[Compared], out: Path) -> Path:
+    """Write peers.csv and peers.md; the path of the latter."""
+    frame = pd.DataFrame([asdict(row) | {"verdict": row.verdict} for row in comparisons])
     shown = [
         {
-            "library": each.library,
-            "ours": each.ours,
-            "theirs": each.theirs,
-            "difference": "" if each.difference is None else f"{each.difference:.0e}",
-            "verdict": each.verdict,
-            "remark": each.remark,
+            "library": row.library,
+            "ours": row.ours,
+            "theirs": row.theirs,
+            "difference": "" if row.difference is None else f"{row.difference:.0e}",
+            "verdict": row.verdict,
+            "remark": row.remark,
         }
-        for each in found
+        for row in comparisons
     ]
     words = {"command": COMMAND, "workers": WORKERS, "steps": STEPS}
     return Page("peers", PAGE, [Table.of(shown, name="peers", data=frame)], words=words, digits=2).write(out)[0]
@@ -68,5 +68,5 @@ def write(found: Sequence[Compared], out: Path) -> Path:
 
 def reproduce(out: Path) -> tuple[Path, list[str], int]:
     """Compare all and write the page: its path, a line for each comparison, and 3 where something differs, else 0."""
-    found = compared()
-    return write(found, out), words(found), 3 if any(each.verdict == "differs" for each in found) else 0
+    comparisons = compared()
+    return write(comparisons, out), words(comparisons), 3 if any(row.verdict == "differs" for row in comparisons) else 0

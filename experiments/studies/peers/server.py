@@ -31,7 +31,7 @@ MANY, LIARS = 11, 2  # vectors that rules are given, and those of them that are 
 
 
 def comparisons() -> Iterator[Compared]:
-    """One after the other; every process calls it."""
+    """The comparisons one after the other; every process calls it."""
     try:
         from flwr.server import strategy as flower
         from flwr.server.strategy import aggregate
@@ -61,21 +61,21 @@ def comparisons() -> Iterator[Compared]:
             "v = 0 at first, where the paper has tau^2 or more",
         ),
     ]
-    for ours, method, name, strategy, remark in servers:
-        yield row(ours, name, difference(trained(method), _server(strategy)), EXACT, remark)
+    for call, method, name, strategy, remark in servers:
+        yield row(call, name, difference(trained(method), _server(strategy)), EXACT, remark)
     rows = torch.randn(MANY, 50, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     rows[:LIARS] *= 1e3
-    handed = [([each.numpy()], 1) for each in rows]
+    handed = [([vector.numpy()], 1) for vector in rows]
     rules: list[tuple[str, RobustRule, str, list[Any]]] = [
         ("Median()", Median(), "FedMedian", aggregate.aggregate_median(handed)),
         ("TrimmedMean(f=2)", TrimmedMean(LIARS), "FedTrimmedAvg", aggregate.aggregate_trimmed_avg(handed, 0.2)),
         ("Krum(f=2)", Krum(LIARS), "Krum", aggregate.aggregate_krum(handed, LIARS, 0)),
     ]
-    for ours, rule, name, their in rules:
+    for call, rule, name, expected in rules:
         rule.start(rows, MANY)
-        gap = abs(rule(rows)[0] - torch.as_tensor(their[0])).max()
+        gap = abs(rule(rows)[0] - torch.as_tensor(expected[0])).max()
         yield row(
-            ours, name, float(gap / rows[LIARS:].abs().max()), EXACT, "11 vectors, 2 of them 1,000 times too long"
+            call, name, float(gap / rows[LIARS:].abs().max()), EXACT, "11 vectors, 2 of them 1,000 times too long"
         )
 
 
@@ -99,7 +99,7 @@ def _server(strategy: Any) -> Tensor:
             return
         handed = [flat(model) for _ in range(WORKERS)]
         dist.all_gather(handed, flat(model))
-        fits = [(None, FitRes(Status(Code.OK, ""), _parameters(each), 1, {})) for each in handed]
+        fits = [(None, FitRes(Status(Code.OK, ""), _parameters(parameters), 1, {})) for parameters in handed]
         answer, _ = strategy.aggregate_fit(step // PERIOD - 1, fits, [])
         torch.nn.utils.vector_to_parameters(torch.as_tensor(parameters_to_ndarrays(answer)[0]), model.parameters())
 

@@ -103,7 +103,7 @@ def read() -> list[Row]:
 
 
 def pace(row: Row) -> Pace:
-    """Of a row's model by its method."""
+    """The pace of a row's model by its method."""
     parameters = round(float(row["params_b"]) * 1e9)
     return Job(parameters, int(row["layers"]), float(row["step_seconds"]), layerwise=True).pace(method(row))
 
@@ -114,8 +114,8 @@ def place(gigabits: float, above: bool = False) -> int:
     >>> [place(needed, above) for needed in (110.0, 5000.0) for above in (False, True)]
     [37, 38, 49, 49]
     """
-    found = int(np.searchsorted(GRID, gigabits, "left" if above else "right")) - (not above)
-    return min(max(found, 0), len(GRID) - 1)
+    position = int(np.searchsorted(GRID, gigabits, "left" if above else "right")) - (not above)
+    return min(max(position, 0), len(GRID) - 1)
 
 
 def printed(text: str) -> int:
@@ -131,20 +131,20 @@ def compare(table: list[Row]) -> tuple[pd.DataFrame, dict[str, Pace]]:
         words = method(row)
         key = (row["paper"], row["model"], *words)
         if key not in needed:
-            found = pace(row)
-            needed[key] = found.needed()
+            speed = pace(row)
+            needed[key] = speed.needed()
             if row["paper"] == "Streaming DiLoCo" and row["model"] == SHOWN:
-                drawn[row["method"]] = found
+                drawn[row["method"]] = speed
         share = int(row["utilisation_pct"]) / 100
-        ours, theirs = needed[key][share], printed(row["gbit_per_s"])
+        gigabits, position = needed[key][share], printed(row["gbit_per_s"])
         cells.append(
             {
                 **{name: row[name] for name in ("paper", "model", "method", "period")},
                 "utilisation": share,
                 "printed": row["gbit_per_s"],
-                "gbit_per_s": ours,
-                "steps": place(ours) - theirs,
-                "steps_if_above": place(ours, above=True) - theirs,
+                "gbit_per_s": gigabits,
+                "steps": place(gigabits) - position,
+                "steps_if_above": place(gigabits, above=True) - position,
             }
         )
     return pd.DataFrame(cells), drawn
@@ -171,10 +171,10 @@ def readings(cells: pd.DataFrame) -> pd.DataFrame:
 def findings(cells: pd.DataFrame) -> str:
     """The page's sentences."""
     lines = []
-    for paper, own in [*cells.groupby("paper", sort=False), ("both", cells)]:
-        distance = own.steps.abs()
+    for paper, group in [*cells.groupby("paper", sort=False), ("both", cells)]:
+        distance = group.steps.abs()
         lines.append(
-            f"- {paper}: {(distance <= 1).sum()} of {len(own)} cells are met within one step of the grid, "
+            f"- {paper}: {(distance <= 1).sum()} of {len(group)} cells are met within one step of the grid, "
             f"{(distance == 0).sum()} exactly; the farthest is {distance.max()} steps off."
         )
     far = cells[cells.steps.abs() > 1]
@@ -183,7 +183,7 @@ def findings(cells: pd.DataFrame) -> str:
 
 
 def write(out: Path) -> None:
-    """bandwidth.md, .csv and .png."""
+    """Write bandwidth.md, .csv and .png."""
     cells, drawn = compare(read())
     quoted = {
         "models": summary(cells, ["paper", "model"]),
@@ -207,9 +207,9 @@ def _draw(canvas: Any, drawn: Mapping[str, Pace], cells: pd.DataFrame) -> None:
         {LONG.get(name, name): pace for name, pace in drawn.items()},
         "10 billion parameters, 0.8 s of computing a step, two workers, H = 100",
     )
-    own = cells[(cells.paper == "Streaming DiLoCo") & (cells.model == SHOWN)]
+    shown = cells[(cells.paper == "Streaming DiLoCo") & (cells.model == SHOWN)]
     for i, name in enumerate(drawn):
-        dots = own[own.method == name]
+        dots = shown[shown.method == name]
         colour = INK if name == "psgd" else COLOURS[(i - 1) % len(COLOURS)]
         canvas.axes[0].plot(
             dots.printed.astype(float), dots.utilisation, "o", color=colour, mfc="white", markersize=4.5

@@ -20,8 +20,8 @@ def baselines() -> pd.DataFrame:
     """
     return pd.DataFrame(
         [
-            {"table": table, "baseline": name, **{how: mape(relative) for how, relative in found.items()}}
-            for table, name, found in (
+            {"table": table, "baseline": name, **{how: mape(relative) for how, relative in errors.items()}}
+            for table, name, errors in (
                 ("megatron2021", "constant", constant("megatron2021", "tflops_per_gpu")),
                 ("megatron2021", "regression", regressed("megatron2021", "tflops_per_gpu", ("params_b", "gpus"), 10)),
                 ("vtrain_single", "constant", constant("vtrain_single", "iter_time_ms")),
@@ -40,7 +40,7 @@ def constant(table: str, column: str) -> dict[str, NDArray[np.float64]]:
 
 
 def layer_constant() -> dict[str, NDArray[np.float64]]:
-    """`constant` of korthikanti2022_layer.csv, forward and backward apart."""
+    """The errors of `constant` on korthikanti2022_layer.csv, forward and backward apart."""
     parts = [constant("korthikanti2022_layer", f"{part}_ms") for part in ("forward", "backward")]
     return {how: np.concatenate([part[how] for part in parts]) for how in parts[0]}
 
@@ -67,7 +67,7 @@ def numbers(table: str, column: str) -> NDArray[np.float64]:
 def held_out(fits: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
     """Each table's error by the fit that has not seen it, the baselines' held out, and last the constants that ship."""
     errors = fits.set_index("fit")
-    theirs = baselines.set_index(["table", "baseline"])["held out"]
+    baseline_errors = baselines.set_index(["table", "baseline"])["held out"]
     words = {"none": "nothing recomputed", "full": "everything recomputed"}
     readings = [("vtrain_single", words[name], f"vtrain_mape_if_{name}") for name in published.READINGS]
     tables = [
@@ -81,8 +81,8 @@ def held_out(fits: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:
                 "table": table,
                 "reading": reading,
                 "held out": errors.loc[f"without {table}", column],
-                "constant, held out": theirs[table, "constant"],
-                "regression, held out": theirs.get((table, "regression"), ""),
+                "constant, held out": baseline_errors[table, "constant"],
+                "regression, held out": baseline_errors.get((table, "regression"), ""),
                 "in-sample, as shipped": errors.loc["shipped", column],
             }
             for table, reading, column in tables

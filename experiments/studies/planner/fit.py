@@ -95,7 +95,7 @@ class Measured:
 
 
 def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Spearman's, ties sharing their mean rank.
+    """Spearman's correlation, ties sharing their mean rank.
 
     >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 10.0, 30.0]))
     0.8660254037844387
@@ -105,7 +105,7 @@ def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(spearmanr(a, b).statistic)
 
 
-def apart(measured: Measured, table: str, constants: Constants) -> NDArray[np.float64]:
+def _ratios(measured: Measured, table: str, constants: Constants) -> NDArray[np.float64]:
     """Measured over predicted seconds of every row of a table."""
     ratio = 1 + measured.of_table(table, constants)
     return ratio if table == "megatron2021" else 1 / ratio  # its errors are of a rate
@@ -115,7 +115,7 @@ def spread(measured: Measured, left_out: Mapping[str, Constants]) -> tuple[float
     """The 5th and the 95th percentile of measured over predicted seconds, of tables by constants that have not seen
     them; every table weighs the same.
     """
-    ratios = [apart(measured, table, constants) for table, constants in left_out.items()]
+    ratios = [_ratios(measured, table, constants) for table, constants in left_out.items()]
     weights = np.concatenate([np.full(len(ratio), 1 / len(ratio)) for ratio in ratios])
     low, high = np.quantile(np.concatenate(ratios), (0.05, 0.95), weights=weights, method="inverted_cdf")
     return float(low), float(high)
@@ -137,8 +137,8 @@ def fit(measured: Measured, tables: Collection[str] = TABLES, evaluations: int =
 
     def loss(x: NDArray[np.float64]) -> float:
         errors = (measured.of_table(table, constants(x)) for table in tables)
-        told = sum(float(np.abs(np.log1p(relative)).mean()) for relative in errors)
-        return told + PULL * float((((x - start) / half) ** 2).sum())
+        error = sum(float(np.abs(np.log1p(relative)).mean()) for relative in errors)
+        return error + PULL * float((((x - start) / half) ** 2).sum())
 
     limits = [(float(np.log(low)), float(np.log(high))) for low, high in BOUNDS.values()]
     start, half = np.mean(limits, axis=1), np.ptp(limits, axis=1) / 2

@@ -45,18 +45,17 @@ class Joint(Problem):
         return self.space.possible(plain, uneven=True) & cuttable(self.space.policies(plain)) & (stages <= STAGES)
 
     def settle(self, rows: Rows) -> Rows:
-        """Without the weights of stages that are not there."""
+        """Rows without the weights of stages that do not exist."""
         stages = self.pipelines[rows[:, AXES.index("pipeline")]]
-        kept = np.arange(len(self.sizes)) - CHOSEN < stages[:, None]
-        return np.where(kept, rows, 0)
+        used = np.arange(len(self.sizes)) - CHOSEN < stages[:, None]
+        return np.where(used, rows, 0)
 
     def price(self, rows: Rows) -> Values:
         """Price each row by an event loop of its own."""
         predictions = [predict(MODEL, self.policy(row), self.space.cluster, global_batch=GLOBAL_BATCH) for row in rows]
-        seconds = np.array([each.step_seconds for each in predictions])
-        return penalised(
-            seconds, np.array([each.memory_bytes for each in predictions]) / self.space.cluster.gpu.memory_bytes
-        )
+        seconds = np.array([one.step_seconds for one in predictions])
+        memory = np.array([one.memory_bytes for one in predictions])
+        return penalised(seconds, memory / self.space.cluster.gpu.memory_bytes)
 
     def policy(self, row: Rows) -> Policy:
         """The policy that a row stands for."""

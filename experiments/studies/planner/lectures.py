@@ -38,7 +38,7 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
     """
     kind, p, v, m = (np.array(x) for x in (SCHEDULES.index(schedule), stages, chunks, micro_batches))
     stage = StageSeconds(np.array(1.0), np.array(2.0), np.array(1.0))
-    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * each for each in stage)))) / (
+    return float(bubble_seconds(kind, p, v, m, stage, StageSeconds(*(p * seconds for seconds in stage)))) / (
         3.0 * micro_batches
     )
 
@@ -65,9 +65,9 @@ def gpt3() -> pd.DataFrame:
     records = []
     for row in rows("gpt3_models"):
         printed = float(row["params"][:-1]) * UNITS[row["params"][-1]]
-        ours = simple.parameters(int(row["layers"]), int(row["d_model"]), VOCAB, tied=True)
+        counted = simple.parameters(int(row["layers"]), int(row["d_model"]), VOCAB, tied=True)
         records.append(
-            {"model": row["name"], "printed": printed, "tied": ours, "error_pct": 100 * (ours / printed - 1)}
+            {"model": row["name"], "printed": printed, "tied": counted, "error_pct": 100 * (counted / printed - 1)}
         )
     return pd.DataFrame(records)
 
@@ -76,7 +76,7 @@ def memory() -> pd.DataFrame:
     """The lectures' memory figures by their own accounting."""
     gpt = (96, 12288, 96, 2048)
     activations = 4 * simple.activation_numbers(*gpt)
-    ours = (
+    values = (
         simple.state_bytes(10e9, width=2) / 1e9,
         simple.state_bytes(7e9) / 1e9,
         4 * 175,
@@ -94,7 +94,7 @@ def memory() -> pd.DataFrame:
             "case": [row["case"] for row in table],
             "unit": [row["unit"] for row in table],
             "printed": [float(row["value"]) for row in table],
-            "ours": ours,
+            "ours": values,
         }
     )
 

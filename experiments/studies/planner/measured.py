@@ -19,20 +19,20 @@ def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
     """megatron2021.csv with the micro-batch and chunks that the rule chooses."""
     cases, tflops = published.megatron()
     records = []
-    for case, theirs in zip(cases, tflops, strict=True):
+    for case, measured in zip(cases, tflops, strict=True):
         row = published.rows("megatron2021")[case.places[0]]
         seconds, best = published.megatron_best(case, constants)
         estimate = case.price(constants)
-        ours = published.tflops(case, seconds)
+        rate = published.tflops(case, seconds)
         records.append(
             {
                 "params_b": float(row["params_b"]),
                 "gpus": int(row["gpus"]),
                 "micro_batch": int(case.policies.micro_batch[best]),
                 "chunks": int(case.policies.chunks[best]),
-                "tflops_measured": theirs,
-                "tflops": ours,
-                "error_pct": 100 * (ours / theirs - 1),
+                "tflops_measured": measured,
+                "tflops": rate,
+                "error_pct": 100 * (rate / measured - 1),
                 "memory_gib": float(estimate.memory_bytes[best]) / GIB,
                 "bubble_pct": 100 * float(estimate.seconds["bubble"][best]) / seconds,
             }
@@ -41,16 +41,16 @@ def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
 
 
 def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
-    """korthikanti2022_layer.csv."""
+    """korthikanti2022_layer.csv beside predictions."""
     cases, seconds = published.korthikanti()
     records: list[dict[str, float | str]] = []
-    for row, case, theirs in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
-        ours = published.layer_seconds(case, constants)
+    for row, case, measured_seconds in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
+        predicted_seconds = published.layer_seconds(case, constants)
         records.append({"experiment": row["experiment"]})
         for name, measured, predicted in (
-            ("forward", theirs[0], ours[0]),
-            ("backward", theirs[1], ours[1]),
-            ("combined", theirs.sum(), sum(ours)),
+            ("forward", measured_seconds[0], predicted_seconds[0]),
+            ("backward", measured_seconds[1], predicted_seconds[1]),
+            ("combined", measured_seconds.sum(), sum(predicted_seconds)),
         ):
             records[-1] |= {
                 f"{name}_ms_measured": 1e3 * measured,
@@ -65,11 +65,11 @@ def vtrain(constants: Constants = MEASURED) -> pd.DataFrame:
     table = pd.DataFrame(published.rows("vtrain_single"))
     for reading in published.READINGS:
         cases, seconds = published.vtrain(reading)
-        ours = np.empty_like(seconds)
+        predictions = np.empty_like(seconds)
         for case in cases:
-            ours[case.places] = case.price(constants).step_seconds
-        table[f"ms_if_{reading}"] = (1e3 * ours).round(3)
-        table[f"error_pct_if_{reading}"] = (100 * (ours / seconds - 1)).round(2)
+            predictions[case.places] = case.price(constants).step_seconds
+        table[f"ms_if_{reading}"] = (1e3 * predictions).round(3)
+        table[f"error_pct_if_{reading}"] = (100 * (predictions / seconds - 1)).round(2)
     return table
 
 

@@ -117,7 +117,7 @@ def megatron_policies(row: Row) -> list[Policy]:
 
 
 def possible(policy: Policy, model: Model, cluster: Cluster, global_batch: int) -> bool:
-    """Whether the planner would not refuse it."""
+    """Whether the planner accepts it."""
     try:
         policy.check(model, cluster, global_batch)
     except ValueError:

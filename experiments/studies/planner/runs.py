@@ -43,7 +43,7 @@ MEGASCALE = Searched("gpt3-175b", "a100_selene", 12288, 6144)
 
 def runs() -> pd.DataFrame:
     """Each printed number, ours, and how ours comes about."""
-    llama, llama3, megascale = (each.plan() for each in (LLAMA, LLAMA3, MEGASCALE))
+    llama, llama3, megascale = (run.plan() for run in (LLAMA, LLAMA3, MEGASCALE))
     steps = LLAMA_TOKENS / (LLAMA.sequences * named(LLAMA.model).sequence)
     hours = LLAMA_GPUS * LLAMA_DAYS * 24
     price = Cluster.named(LLAMA.cluster).gpu.hour_cost or 0.0

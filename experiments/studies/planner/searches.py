@@ -95,10 +95,10 @@ def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
     """A row for each method and budget."""
     records = []
     for method in GUIDED:
-        own = runs[runs.method == method].set_index("seed")
+        searched = runs[runs.method == method].set_index("seed")
         floor = runs[runs.method == "random"].set_index("seed")
         for n in budgets:
-            gaps, others = own[f"gap_{n}"], floor[f"gap_{n}"]
+            gaps, others = searched[f"gap_{n}"], floor[f"gap_{n}"]
             wins = float((gaps < others - 1e-9).sum() + ((gaps - others).abs() <= 1e-9).sum() / 2)
             records.append(
                 {
@@ -109,7 +109,7 @@ def summary(runs: pd.DataFrame, budgets: tuple[int, ...]) -> pd.DataFrame:
                     "worst_gap_pct": round(float(gaps.max()), 3),
                     f"within_{CLOSE:g}_pct": f"{int((gaps <= CLOSE).sum())} of {len(gaps)}",
                     "beats_random": "" if method == "random" else f"{wins:g} of {len(gaps)}",
-                    "cpu_s": round(float(own.cpu_seconds.mean()), 2),
+                    "cpu_s": round(float(searched.cpu_seconds.mean()), 2),
                 }
             )
     return pd.DataFrame(records)
@@ -121,7 +121,7 @@ def speed() -> tuple[str, int]:
     scan(Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH), 1, budget=1)  # imports what is imported late
     for label, ways in (
         ("all but the worker axis", (WorkerMethod(),)),
-        ("all", tuple(each.way for each in assumptions(named(MODEL)))),
+        ("all", tuple(row.way for row in assumptions(named(MODEL)))),
     ):
         space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH, ways)
         figures = []
@@ -130,14 +130,14 @@ def speed() -> tuple[str, int]:
             priced = scan(space, 1).priced
             seconds = time.process_time() - start
             figures += [f"{seconds:.2f}", f"{priced / seconds:,.0f}"]
-        looked = int(np.prod(space.sizes, dtype=float))
-        lines.append(f"| {label} | {priced:,} | {looked:,} | {' | '.join(figures)} |")
+        policies = int(np.prod(space.sizes, dtype=float))
+        lines.append(f"| {label} | {priced:,} | {policies:,} | {' | '.join(figures)} |")
         counts.append(sum(len(rows) for rows in space.blocks()))
     return "\n".join(lines), counts[0]
 
 
 def write(out: Path, seeds: int) -> None:
-    """search.csv with every run, search.md with what they say."""
+    """Write search.csv with every run, and search.md with what they say."""
     space = Space(named(MODEL), Cluster.named(*CLUSTER), GLOBAL_BATCH)
     even, joint = EvenPolicies(space), Joint()
     best = min(float(even.price(rows).min()) for rows in space.blocks())
@@ -149,7 +149,7 @@ def write(out: Path, seeds: int) -> None:
     lines, count = speed()
     tables = [table(summary(frame, one.budgets), one.name) for frame, one in zip(frames, contests, strict=True)]
     runs = Table("search", "", [], data=pd.concat(frames))
-    largest, each = contests[0].budgets[-1], joint.space.model
+    largest, model = contests[0].budgets[-1], joint.space.model
     words = {
         "model": MODEL,
         "gpus": CLUSTER[1],
@@ -159,7 +159,7 @@ def write(out: Path, seeds: int) -> None:
         "largest": largest,
         "share": 100 * largest / count,
         "joint_count": joint.count,
-        "joint_model": f"{each.layers} layers of {each.hidden} on {joint.space.cluster.gpus} GPUs",
+        "joint_model": f"{model.layers} layers of {model.hidden} on {joint.space.cluster.gpus} GPUs",
         "speed": lines,
     }
     Page("search", PAGE, [*tables, runs], words=words, digits=5).write(out)

@@ -85,7 +85,7 @@ def cells(models: Mapping[str, str], gpus: Sequence[int], bandwidths: Sequence[f
     """For every model, number of GPUs, bandwidth and method, the fastest policy that fits."""
     for size, name in models.items():
         model = named(name)
-        ways = [each.way for each in assumptions(model)]
+        ways = [row.way for row in assumptions(model)]
         for count in gpus:
             for gigabits in bandwidths:
                 cluster = replace(Cluster.named(NODE, count), nics=1).with_inter(bandwidth=gigabits * GIGABIT)
@@ -122,21 +122,21 @@ def best(model: Model, cluster: Cluster, way: WorkerMethod) -> dict[str, Any]:
 
 
 def hours(frame: pd.DataFrame, steps: Mapping[int, float]) -> pd.DataFrame:
-    """To the budget: for every cell a row, for every way with known steps a column."""
+    """Hours to the budget: for every cell a row, for every way with known steps a column."""
     tokens = {size: TOKENS_PER_PARAMETER * named(name).parameters for size, name in MODELS.items()}
-    own = frame[frame.way.isin(list(steps))]
-    hours_needed = own.step_seconds * own.way.map(steps) * own.model.map(tokens) / BATCH_TOKENS / 3600
+    known = frame[frame.way.isin(list(steps))]
+    hours_needed = known.step_seconds * known.way.map(steps) * known.model.map(tokens) / BATCH_TOKENS / 3600
     keys = ["model", "gpus", "gigabits"]
-    return own.assign(hours=hours_needed).pivot(index=keys, columns="way", values="hours")
+    return known.assign(hours=hours_needed).pivot(index=keys, columns="way", values="hours")
 
 
 def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
-    """For the heat map: the fastest way of every cell and its gain over psgd, which is way 0."""
+    """The heat map's panels: the fastest way of every cell and its gain over psgd, which is way 0."""
     drawn = []
     for size in MODELS:
-        own = table.loc[size].sort_index()
-        fastest = own.idxmin(axis=1).where(np.isfinite(own.min(axis=1)), -1)
-        gains = own[0] / own.min(axis=1)
+        grid = table.loc[size].sort_index()
+        fastest = grid.idxmin(axis=1).where(np.isfinite(grid.min(axis=1)), -1)
+        gains = grid[0] / grid.min(axis=1)
         drawn.append(
             {
                 "title": f"{size}, {words}",
@@ -150,12 +150,12 @@ def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
 
 
 def write(out: Path, steps_page: Path) -> None:
-    """study.csv with every method in every cell, study.md, and the heat map."""
+    """Write study.csv with every method in every cell, study.md, and the heat map."""
     by_size = {size: assumptions(named(name)) for size, name in MODELS.items()}
     every = next(iter(by_size.values()))
-    ways = [way_label(each.way) for each in every]
+    ways = [way_label(row.way) for row in every]
     measured = measured_steps(steps_page)
-    steps = {0: 1.0, **{i: measured[each.measured] for i, each in enumerate(every) if each.measured}}
+    steps = {0: 1.0, **{i: measured[row.measured] for i, row in enumerate(every) if row.measured}}
     frame = pd.DataFrame(cells(MODELS, GPUS, BANDWIDTHS))
     weighed = frame.assign(step_seconds=frame.seconds_by_papers)
     tables = {"assumed": hours(weighed, dict.fromkeys(range(len(ways)), 1.0)), "measured": hours(frame, steps)}
@@ -185,9 +185,9 @@ def findings(tables: Mapping[str, pd.DataFrame], ways: Sequence[str]) -> list[st
         table = tables[scenario]
         gains = table[0] / table.min(axis=1)
         for size in MODELS:
-            own, gain = table.loc[size], gains.loc[size]
+            grid, gain = table.loc[size], gains.loc[size]
             beaten = sorted({float(gigabits) for _, gigabits in gain.index[gain > 1]})
-            counts = own.idxmin(axis=1).map(dict(enumerate(ways))).value_counts()
+            counts = grid.idxmin(axis=1).map(dict(enumerate(ways))).value_counts()
             where = f"at {', '.join(f'{x:g}' for x in beaten)} Gb/s" if beaten else "nowhere"
             most = "; ".join(f"{name} {count}" for name, count in counts.items())
             lines.append(
@@ -201,7 +201,7 @@ def steps_table(by_size: Mapping[str, Sequence[Evidence]], measured: Mapping[int
     return pd.DataFrame(
         {
             "method": way_label(same[0].way),
-            "by papers": "; ".join(dict.fromkeys(said(each.way) for each in same)),
+            "by papers": "; ".join(dict.fromkeys(said(row.way) for row in same)),
             "why": same[0].why,
             "measured": f"{measured[i]:.2f}" if i in measured else "–",
             "variant": same[0].measured or "–",

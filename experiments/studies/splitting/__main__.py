@@ -53,7 +53,7 @@ SHORT = {"difference": ".1e", "ratio": ".3f", "moved": ".3f"}  # other numbers a
 
 
 def write(out: Path) -> None:
-    """splitting.md, and each table as CSV."""
+    """Write splitting.md, and each table as CSV."""
     by_size: dict[int, list[Composition]] = {}
     for place in (*FEW, *MANY):
         by_size.setdefault(place.ranks, []).append(place)

@@ -97,9 +97,9 @@ def differences(compositions: list[Composition]) -> list[dict[str, Any]]:
             return [_on_ranks(place, method, meshes[str(place.degrees)]) for place, method in cases]
 
     with crew(compositions[0].ranks, member) as forks:
-        found = forks.results()
+        results = forks.results()
     rows = []
-    for (place, method), *ranks in zip(cases, *found, strict=True):
+    for (place, method), *ranks in zip(cases, *results, strict=True):
         whole, first = _stacked(place, method)
         far = [_distance(rank, whole[rank["worker"]]) for rank in ranks]
         covered = {name for rank in ranks for name in rank["pieces"]}
@@ -135,7 +135,7 @@ def _on_ranks(place: Composition, method: str, mesh: Mesh) -> dict[str, Any]:
     )
     pieces = {}
     for name, parameter in worker.computation.parameters.items():
-        full_tensor = getattr(parameter, "full_tensor", lambda own=parameter: own)  # of what FSDP2 has sharded
+        full_tensor = getattr(parameter, "full_tensor", lambda tensor=parameter: tensor)  # of what FSDP2 has sharded
         pieces[name] = full_tensor().detach().clone(), getattr(parameter, "cut", None)
     return {"worker": mesh.coordinates["worker"], "pieces": pieces}
 

@@ -65,10 +65,10 @@ def record(split: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]
     [{'step': 4, 'val_loss': 2.5, 'difference': 0.5}]
     """
     lines = []
-    for ours, theirs in zip(split, whole, strict=True):
-        names = [name for name in SHOWN if name in ours]
-        far = max(abs(ours[name] - theirs[name]) for name in names)
-        lines.append({name: ours[name] for name in ("step", *names)} | {"difference": far})
+    for evaluation, reference in zip(split, whole, strict=True):
+        names = [name for name in SHOWN if name in evaluation]
+        far = max(abs(evaluation[name] - reference[name]) for name in names)
+        lines.append({name: evaluation[name] for name in ("step", *names)} | {"difference": far})
     return lines
 
 
@@ -90,12 +90,12 @@ def volumes(predicted: Mapping[str, float], summary: Mapping[str, Any]) -> list[
 
 
 def write(out: Path, store: Path, data: Sequence[str]) -> None:
-    """four_axes.md, and its two tables as CSV."""
-    found = forecast(compose([*RUN, *MESH, *data]))
+    """Write four_axes.md, and its two tables as CSV."""
+    predicted = forecast(compose([*RUN, *MESH, *data]))
     (summary, split), (_, whole) = (measured([*RUN, *words, *data], store) for words in (MESH, ("workers=2",)))
     shown = dict.fromkeys(SHOWN, ".5g") | {"difference": ".1e"}
     counts = {"ratio": ".4f", "predicted": ",.0f", "measured": ",.0f"}
-    sent = volumes({**found.sent, "held_bytes": found.states}, summary)
+    sent = volumes({**predicted.sent, "held_bytes": predicted.states}, summary)
     tables = [
         Table.of(record(split, whole), name="four_axes_record", forms=shown),
         Table.of(sent, name="four_axes_volumes", forms=counts),
@@ -109,5 +109,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("results/llm"), help="the folder of the page and the tables")
     parser.add_argument("--store", type=Path, default=Path("runs/four_axes"), help="the folder of the runs")
     parser.add_argument("--data", type=Path, help="where tinyshakespeare is; unless given, COMMEFF_DATA")
-    given = parser.parse_args()
-    write(given.out, given.store, [f"data_dir={given.data}"] if given.data else [])
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.store, [f"data_dir={arguments.data}"] if arguments.data else [])

@@ -42,7 +42,7 @@ class Kept:
 
     def __init__(self, apart: Iterable[Tensor] = ()) -> None:
         self.now = self.most = 0
-        self._apart = {tensor.untyped_storage().data_ptr() for tensor in apart}
+        self._excluded = {tensor.untyped_storage().data_ptr() for tensor in apart}
         self._uses: Counter[int] = Counter()
         self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, lambda saved: saved.tensor)
 
@@ -56,7 +56,7 @@ class Kept:
     def _pack(self, tensor: Tensor) -> _Saved:
         storage, saved = tensor.untyped_storage(), _Saved(tensor)
         place, size = storage.data_ptr(), storage.nbytes()
-        if place not in self._apart:
+        if place not in self._excluded:
             self.now += 0 if self._uses[place] else size
             self._uses[place] += 1
             self.most = max(self.most, self.now)

@@ -58,17 +58,17 @@ def run(settings: Mapping[str, Any], steps: int, every: int, store: Path) -> Ite
     return map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
 
 
-def row(name: str, own: Mapping[str, Any], store: Path) -> dict[str, Any]:
+def row(name: str, settings: Mapping[str, Any], store: Path) -> dict[str, Any]:
     """A line of the table."""
-    alone, split = ({**BASE, **own, **more} for more in ({}, SPLIT))
-    here, there = (
-        [each["minibatch_loss"] for each in run({**split, **more}, FIRST, 1, store)] for more in ({}, {"nproc": 1})
+    whole_settings, split = ({**BASE, **settings, **more} for more in ({}, SPLIT))
+    on_four, in_one = (
+        [record["minibatch_loss"] for record in run({**split, **more}, FIRST, 1, store)] for more in ({}, {"nproc": 1})
     )
-    alone.pop("pieces", None)
-    ranks, whole = ([*run(settings, STEPS, STEPS, store)][-1]["val_loss"] for settings in (split, alone))
+    whole_settings.pop("pieces", None)
+    ranks, whole = ([*run(words, STEPS, STEPS, store)][-1]["val_loss"] for words in (split, whole_settings))
     return {
         "run": name,
-        f"first {FIRST} steps": max(abs(ours - theirs) for ours, theirs in zip(here, there, strict=True)),
+        f"first {FIRST} steps": max(abs(x - y) for x, y in zip(on_four, in_one, strict=True)),
         "on 4 processes": ranks,
         "whole": whole,
         "apart": abs(ranks / whole - 1),
@@ -76,9 +76,9 @@ def row(name: str, own: Mapping[str, Any], store: Path) -> dict[str, Any]:
 
 
 def write(out: Path, store: Path, data: Sequence[str]) -> None:
-    """beside_whole.md and the table as CSV."""
+    """Write beside_whole.md and the table as CSV."""
     where = dict(word.split("=", 1) for word in data)
-    rows = [row(name, {**own, **where}, store) for name, own in RUNS.items()]
+    rows = [row(name, {**settings, **where}, store) for name, settings in RUNS.items()]
     forms = {f"first {FIRST} steps": ".1e", "apart": ".1e", "on 4 processes": ".4f", "whole": ".4f"}
     words = {"command": COMMAND, "first": FIRST, "steps": STEPS}
     Page("beside_whole", PAGE, [Table.of(rows, name="beside_whole", forms=forms)], words=words).write(out)
@@ -89,5 +89,5 @@ if __name__ == "__main__":
     parser.add_argument("--out", type=Path, default=Path("results/llm"), help="the folder of the page")
     parser.add_argument("--store", type=Path, default=Path("runs/on_ranks"), help="a store for the runs")
     parser.add_argument("--data", type=Path, help="where tinyshakespeare is; unless given, COMMEFF_DATA")
-    given = parser.parse_args()
-    write(given.out, given.store, [f"data_dir={given.data}"] if given.data else [])
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.store, [f"data_dir={arguments.data}"] if arguments.data else [])

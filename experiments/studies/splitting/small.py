@@ -35,16 +35,16 @@ class RandomTokens:
         self.workers, self._tied = workers, tied
 
     def model(self) -> Llama:
-        """The same at every call."""
+        """The model, the same at every call."""
         torch.manual_seed(1)
         return Llama(VOCABULARY, LAYERS, WIDTH, HEADS, HEADS // 2, INNER, tied=self._tied).double()
 
     def plan(self, model: Llama) -> Plan:
-        """How tensor ranks split it."""
+        """The plan by which tensor ranks split it."""
         return llama_plan(model)
 
     def layers(self, model: nn.Module) -> Layers:
-        """What stages deal."""
+        """The layers that stages share."""
         return LLAMA_LAYERS
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:

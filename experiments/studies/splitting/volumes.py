@@ -104,7 +104,7 @@ def axis_rows() -> list[dict[str, Any]]:
             block + VOCABULARY * WIDTH,
         ),
     ]
-    found: dict[str, tuple[float, float]] = {}
+    counted: dict[str, tuple[float, float]] = {}
     for ranks in (2, 4):
         of_size = [(axis, place) for axis, place, *_ in cases if place.ranks == ranks]
 
@@ -114,15 +114,15 @@ def axis_rows() -> list[dict[str, Any]]:
                 return [_step(place, axis) for axis, place in of_size]
 
         with crew(ranks, member) as forks:
-            found |= dict(zip([place.name for _, place in of_size], forks.results()[0], strict=True))
+            counted |= dict(zip([place.name for _, place in of_size], forks.results()[0], strict=True))
     return [
         {
             "split": place.name,
             "axis": axis,
             "formula": formula,
             "by formula": NUMBER * numbers,
-            "by our axes": found[place.name][0],
-            "by torch's operations": found[place.name][1],
+            "by our axes": counted[place.name][0],
+            "by torch's operations": counted[place.name][1],
         }
         for axis, place, formula, numbers in cases
     ]
@@ -137,11 +137,11 @@ def _step(place: Composition, axis: str) -> tuple[float, float]:
     worker = on_mesh(task, mesh, **place.options)
     criterion, family = objective(task, worker.computation.vocabulary), mesh.axis(axis).family
     for step in range(2):
-        before = sum(each.bytes for each in family)
+        before = sum(part.bytes for part in family)
         with Account() as account:
             worker.compute(criterion, [task.batch(step, range(1))], step)
             worker.load(worker.parameters)
-    return sum(each.bytes for each in family) - before, sum(account.sent(each.group) for each in family)
+    return sum(part.bytes for part in family) - before, sum(account.sent(part.group) for part in family)
 
 
 def memory_rows() -> list[dict[str, Any]]:
@@ -153,9 +153,9 @@ def memory_rows() -> list[dict[str, Any]]:
             return {stage: _living(stage) for stage in STATES}
 
     with crew(2, member) as forks:
-        found = forks.results()[0]
+        results = forks.results()[0]
     rows = []
-    for stage, (live, parameters) in found.items():
+    for stage, (live, parameters) in results.items():
         everywhere, shared = STATES[stage]
         expected = (everywhere + shared / 2) * parameters
         words = " + ".join([f"{everywhere} Psi"] * (everywhere > 0) + [f"{shared} Psi/S"] * (shared > 0))
