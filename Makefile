@@ -128,12 +128,12 @@ gallery: install
 # Needs root, and a machine that does nothing else.
 network-lab: install
 	$(BIN)/commeff lab bench --csv results/network_lab/bench.csv
-	$(BIN)/commeff lab run $(GRIDS)/network_lab.yaml
+	$(BIN)/commeff lab run experiments/studies/lab/network_lab.yaml
 	$(BIN)/commeff lab report runs/network_lab --out results/network_lab
 
 # The learning rates of network_lab.yaml.
 network-lab-sweep: install
-	$(BIN)/commeff grid $(GRIDS)/network_lab_sweep.yaml
+	$(BIN)/commeff grid experiments/studies/lab/network_lab_sweep.yaml
 
 # The documentation as a site that opens offline, site/index.html; warnings are errors.
 docs: $(DOCS_INSTALLED)

@@ -100,7 +100,7 @@ def run(
 ) -> None:
     """Run a grid on each network, one cell at a time, with one node per process.
 
-    * `commeff lab run experiments/grids/network_lab.yaml`
+    * `commeff lab run experiments/studies/lab/network_lab.yaml`
     * `commeff lab run mine.yaml --networks 200mbit --only method=psgd`
 
     Networks are 100mbit, 200mbit, 1gbit, and slow_link: 200 Mbit/s except for one node with 50. Ctrl-C stops with

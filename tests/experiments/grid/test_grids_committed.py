@@ -13,6 +13,7 @@ from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Point, read_grid
 
 ROOT = Path(__file__).parents[3]
 GRIDS = ROOT / "experiments" / "grids"
+LAB = ROOT / "experiments" / "studies" / "lab"
 RATE = "optimizer.lr"
 SWEPT = {"demo": "demo_sweep", "stragglers": "stragglers/rates"}  # a grid, and where its rates were chosen
 
@@ -26,7 +27,7 @@ def tuned(point: Point) -> frozenset[tuple[str, str]]:
     return frozenset((key, value) for key, value in point.settings.items() if key not in (RATE, "straggler"))
 
 
-@pytest.mark.parametrize("path", sorted(GRIDS.rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted([*GRIDS.rglob("*.yaml"), *LAB.glob("*.yaml")]), ids=lambda path: path.stem)
 def test_every_committed_grid_composes(path: Path, tmp_path: Path) -> None:
     cells, _ = prepare(Request(path, store=tmp_path), rehearsed=False)
     assert len(cells) == len({cell.folder for cell in cells}) > 1
