@@ -95,7 +95,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The states of the requested cells; `interrupted`: somebody stopped the runner; `left`: what time was over for."""
+    """The states of the requested cells; `interrupted`: somebody stopped the runner; `left`: runs past the deadline."""
 
     cells: Sequence[Cell]
     states: dict[str, str]
@@ -188,7 +188,7 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
 
 
 def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
-    """One row a cell, with its state and about how long it will take; and what all of them cost, in words.
+    """One row per cell, with its state and about how long it will take; and the cost of all of them in words.
 
     Where no cell has run, a few steps of each kind of cell say it.
     """
@@ -211,7 +211,7 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
 
 
 def standing(cells: Sequence[Cell], jobs: int) -> str:
-    """How many are done, and what the others will take by the seconds of all that have begun, in words."""
+    """The number of finished runs in words, and the time of the others by the seconds of all that have begun."""
     left = [cell for cell in cells if not cell.finished]
     done = f"{len(cells) - len(left)} of {len(cells)} runs done"
     if not left:
@@ -223,7 +223,7 @@ def standing(cells: Sequence[Cell], jobs: int) -> str:
 
 
 def cost(chosen: Sequence[Cell], per_step: Mapping[str, float], jobs: int, judged: str = JUDGED) -> str:
-    """What remains to do, in words; `judged` says by what."""
+    """The remaining work in words; `judged` names the basis of the estimate."""
     unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
     counts = f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished, {len(unfinished)} to run with -j {jobs}"
     if not unfinished:
@@ -234,7 +234,7 @@ def cost(chosen: Sequence[Cell], per_step: Mapping[str, float], jobs: int, judge
 
 
 def run(request: Request) -> Outcome:
-    """Run what is not finished."""
+    """Run the unfinished cells."""
     server = ForkServer()
     scheduler = Scheduler(request.limits, server, request.launch, request.plugins)
     cells, chosen = prepare(request) if request.listed else server.call(prepare, request)

@@ -10,7 +10,7 @@ from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.escape import visible
-from commeff.experiments.grid.plan.cells import apart, in_words
+from commeff.experiments.grid.plan.cells import distinguishing_labels, in_words
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_version
 
@@ -24,12 +24,12 @@ def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
     check_version(store)
     cells_of = {path.stem: _cells(path) for path in sorted((store / "grids").glob("*.json"))}
     listed = {cell["run"] for cells in cells_of.values() for cell in cells}
-    alone = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
-    return cells_of | ({"": [{"run": run} for run in alone]} if alone else {})
+    ungrouped = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
+    return cells_of | ({"": [{"run": run} for run in ungrouped]} if ungrouped else {})
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
-    """The cells of a grid file of the store, each a folder in it; what is no cell does not count, and is said."""
+    """The cells of a grid file of the store, each a folder in it; warns of a file that is no grid."""
     cells: list[dict[str, Any]] = []
     try:
         listed = read_mapping(path).get("cells")
@@ -55,12 +55,12 @@ def standing(store: Path, run: str) -> dict[str, Any]:
 
 
 def _words(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """What each cell is; "" where its grid does not say."""
+    """Each cell in words; "" where its grid has no labels for it."""
     labels: list[dict[str, Any]] = [cell["labels"] if isinstance(cell.get("labels"), dict) else {} for cell in cells]
     names = [str(cell["name"]) if cell.get("name") else None for cell in cells]
-    told = apart((name, {k: str(v or "") for k, v in own.items()}) for name, own in zip(names, labels, strict=True))
-    every = zip(cells, labels, names, told, strict=True)
-    return [in_words(own, name, cell.get("seed", 0)) if label else "" for cell, label, name, own in every]
+    texts = [{key: str(value or "") for key, value in row.items()} for row in labels]
+    rows = zip(cells, texts, names, distinguishing_labels(zip(names, texts, strict=True)), strict=True)
+    return [in_words(distinct, name, cell.get("seed", 0)) if row else "" for cell, row, name, distinct in rows]
 
 
 def status(store: Path) -> dict[str, Any]:

@@ -71,8 +71,8 @@ def run_cell(
         code = 1
     except ConfigError as error:  # what was possible when the grid was planned is so no longer
         send(str(error))
-        with suppress(OSError), RunFolder(folder).claimed() as own:
-            if own:
+        with suppress(OSError), RunFolder(folder).claimed() as claimed:
+            if claimed:
                 RunFolder(folder).mark("failed", error=str(error))
         print(error, file=sys.stderr)
         code = 1
@@ -92,7 +92,7 @@ def to_log(folder: Path) -> None:
 
 
 def leave(folder: Path, code: int) -> NoReturn:
-    """End at once, without destructors: everything is on disk. An empty log is removed."""
+    """End this process at once, without destructors: everything is on disk. An empty log is removed."""
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -45,15 +45,15 @@ class Gpus:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._cells = Counter(dict.fromkeys(names, 0))
-        self._taken: dict[Cell, tuple[str, ...]] = {}
+        self._devices_of: dict[Cell, tuple[str, ...]] = {}
 
     def take(self, cell: Cell) -> tuple[str, ...]:
         """The GPUs of a cell, one for each of its processes."""
         fewest = sorted(self._cells, key=self._cells.__getitem__)  # stable: the first of equally loaded ones
-        self._taken[cell] = tuple(fewest[: cell.processes])
-        self._cells.update(self._taken[cell])
-        return self._taken[cell]
+        self._devices_of[cell] = tuple(fewest[: cell.processes])
+        self._cells.update(self._devices_of[cell])
+        return self._devices_of[cell]
 
     def release(self, cell: Cell) -> None:
-        """The cell has ended."""
-        self._cells.subtract(self._taken.pop(cell, ()))
+        """Free the GPUs of a cell that has ended."""
+        self._cells.subtract(self._devices_of.pop(cell, ()))

@@ -225,8 +225,8 @@ class Scheduler:
             state = "oom" if memory else "failed" if running.error else "killed"
             facts = {"error": running.error or describe_exit(code)}
         if facts:
-            with suppress(OSError), folder.claimed() as own:
-                if own and folder.state not in FINISHED:
+            with suppress(OSError), folder.claimed() as claimed:
+                if claimed and folder.state not in FINISHED:
                     status = folder.read("status.json")
                     folder.mark(state, **{key: status.get(key) for key in ("step", "steps", "wall")}, **facts)
         self._end(running.cell, state, time.monotonic() - running.start, facts.get("error", ""))

@@ -59,14 +59,14 @@ class ForkServer:
         resource_tracker.ensure_running()  # it unblocks the signals when it starts, so it has to run already
         with _signals_blocked():
             forkserver.ensure_running()
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_ignore_signals, args=(target, *arguments, theirs))
+        local_end, remote_end = self._context.Pipe()
+        process = self._context.Process(target=_ignore_signals, args=(target, *arguments, remote_end))
         try:
             process.start()
         except (EOFError, ConnectionError):
             raise ConfigError(["the fork server has ended; is there enough memory?"]) from None
-        theirs.close()
-        return process, ours
+        remote_end.close()
+        return process, local_end
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
         """Call a function in such a process, so that this process need not import what the function needs."""

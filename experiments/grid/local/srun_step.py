@@ -75,15 +75,15 @@ def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None
 
 
 def _end_with_us() -> None:
-    """In srun's process: handle SIGTERM, which this process ignores, and end with this process."""
+    """Handle SIGTERM in srun's process, which this process ignores, and end srun with this process."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     end_with_parent(signal.SIGTERM)
 
 
 def _fail(cell: Cell, why: str) -> NoReturn:
     run = RunFolder(cell.folder)
-    with suppress(OSError), run.claimed() as own:
-        if own:
+    with suppress(OSError), run.claimed() as claimed:
+        if claimed:
             run.mark("failed", error=why)
     leave(cell.folder, 1)
 

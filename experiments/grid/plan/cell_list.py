@@ -72,7 +72,7 @@ def read_cells(path: Path) -> CellList:
         if not all(_harmless(line) for line in lines):
             raise TypeError
         parts = [{part: line[part] for part in PARTS} | {"config": current(line["config"])} for line in lines]
-        cells = [Cell(**own, folder=store / line["run"]) for own, line in zip(parts, lines, strict=True)]
+        cells = [Cell(**values, folder=store / line["run"]) for values, line in zip(parts, lines, strict=True)]
         return CellList(head["name"], head["title"], store, tuple(head["plugins"]), tuple(cells))
     except OSError as error:
         raise ConfigError([f"cell list {path} cannot be read: {error.strerror}"]) from None

@@ -110,17 +110,17 @@ class Faults:
         return lines
 
 
-def apart(cells: Iterable[tuple[str | None, Mapping[str, str]]]) -> list[dict[str, str]]:
+def distinguishing_labels(cells: Iterable[tuple[str | None, Mapping[str, str]]]) -> list[dict[str, str]]:
     """The labels of cells that a reader needs beside their names: all of a cell without one, else what varies under it.
 
-    >>> apart([(None, {"method": "psgd"}), *(("ours", {"method": "dsgd", "lr": lr}) for lr in "12")])
+    >>> distinguishing_labels([(None, {"method": "psgd"}), *(("ours", {"method": "dsgd", "lr": lr}) for lr in "12")])
     [{'method': 'psgd'}, {'lr': '1'}, {'lr': '2'}]
     """
-    every, values = list(cells), dict[tuple[str | None, str], set[str]]()
-    for name, labels in every:
+    entries, values = list(cells), dict[tuple[str | None, str], set[str]]()
+    for name, labels in entries:
         for key, value in labels.items():
             values.setdefault((name, key), set()).add(value)
-    return [{k: v for k, v in own.items() if name is None or len(values[name, k]) > 1} for name, own in every]
+    return [{k: v for k, v in labels.items() if name is None or len(values[name, k]) > 1} for name, labels in entries]
 
 
 def in_words(labels: Mapping[str, str], name: str | None, seed: int) -> str:
@@ -152,12 +152,12 @@ def _speaks(key: str, value: str) -> bool:
 
 def only_faults(grid: Grid, rules: Sequence[str]) -> list[str]:
     """Rules that keep no cell, as far as the settings of the file say."""
-    every = [point.settings for point in grid.points]
+    variants = [point.settings for point in grid.points]
     pairs = [(rule, *rule.partition("=")[::2]) for rule in rules if "=" in rule]
     return [
         KEEPS_NONE.format(rule)
         for rule, key, value in pairs
-        if all(settings.get(key, value) != value for settings in every)
+        if all(settings.get(key, value) != value for settings in variants)
     ]
 
 
@@ -224,11 +224,11 @@ def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> fl
     last no less than the longest.
     """
     unfinished = [cell for cell in cells if not cell.finished]
-    each = [seconds_of(cell, per_step) for cell in unfinished]
-    estimates = [seconds for seconds in each if seconds is not None]
+    forecasts = [seconds_of(cell, per_step) for cell in unfinished]
+    estimates = [seconds for seconds in forecasts if seconds is not None]
     if not estimates:
         return None
-    filled = [fmean(estimates) if seconds is None else seconds for seconds in each]
+    filled = [fmean(estimates) if seconds is None else seconds for seconds in forecasts]
     shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
     return max(shared, *filled)
 
@@ -270,7 +270,7 @@ def store_faults(store: Path) -> list[str]:
 
 
 def kind_of(config: Mapping[str, Any], parts: tuple[str, ...]) -> str:
-    """What cells have in common that take as long a step.
+    """The settings shared by cells whose steps take equally long.
 
     >>> kind_of({"workers": 2, "task": {"batch": 8, "seed": 1}}, ("workers", "task"))
     "[2, {'batch': 8}]"

@@ -15,7 +15,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, node
-from commeff.experiments.grid.plan.cells import Cell, Faults, apart
+from commeff.experiments.grid.plan.cells import Cell, Faults, distinguishing_labels
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
@@ -60,15 +60,15 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
         except ConfigError as error:
             faults.add(number, settings, error)
             continue
-        own = {key: settings.get(key, "") for key in labels}
-        cells.setdefault(run, Cell(number, own, name, settings, config, store / run))
-    telling = apart((cell.name, cell.labels) for cell in cells.values())
-    told = [replace(cell, apart=own) for cell, own in zip(cells.values(), telling, strict=True)]
-    return Expansion(told, [*faults.lines(), *grid.unswept(faults.lines())])
+        cell_labels = {key: settings.get(key, "") for key in labels}
+        cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
+    distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
+    labelled = [replace(cell, apart=labels) for cell, labels in zip(cells.values(), distinguishing, strict=True)]
+    return Expansion(labelled, [*faults.lines(), *grid.unswept(faults.lines())])
 
 
 def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
-    """What is wrong with the settings of cells, known without importing what they train.
+    """The faults of the settings of cells that show without importing what they train.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def _labels(points: Sequence[Settings]) -> list[str]:
 
 
 def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """What stands in every row of a run's measurements; None where a plug-in evaluates, which may measure anything.
+    """The names in every row of a run's measurements; None where a plug-in evaluates, which may measure anything.
 
     >>> measured({"task": {"_target_": "commeff.experiments.tasks.Quadratic"}})[:3]
     ('train_loss', 'val_loss', 'distance')
@@ -125,15 +125,15 @@ def measured(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 
     kind: Any = locate(config["task"]["_target_"])
     for task in built_in("task"):
-        ours: Any = locate(node("task", task)["_target_"])
-        if all(getattr(kind, part, None) is getattr(ours, part, None) for part in ("evaluate", "measures")):
+        builtin: Any = locate(node("task", task)["_target_"])
+        if all(getattr(kind, part, None) is getattr(builtin, part, None) for part in ("evaluate", "measures")):
             classes = getattr(kind, "hits", None) is not Supervised.hits
             return tuple(name for name in measured_by_name(task) if classes or name != "val_accuracy")
     return None
 
 
 def measured_by_name(task: str) -> tuple[str, ...]:
-    """What stands in every row of a run of one of our tasks, as far as its name says it."""
+    """The names in every row of a run of one of our tasks, as far as the task's name determines them."""
     return (*OTHERS.get(task, CLASSES), *ALWAYS)
 
 
@@ -143,17 +143,17 @@ def unmeasured(grid: Grid, cells: Sequence[Cell] = ()) -> list[str]:
     """
     tasks = {str(point.settings.get("task")) for point in grid.points}
     known = tasks if tasks <= {*built_in("task")} else ()
-    each = [measured(cell.config) for cell in cells] or [measured_by_name(task) for task in known]
-    if not each or None in each:
+    measurements = [measured(cell.config) for cell in cells] or [measured_by_name(task) for task in known]
+    if not measurements or None in measurements:
         return []
-    names = dict.fromkeys(name for run in each for name in run or ())
-    asked = [
+    names = dict.fromkeys(name for run in measurements for name in run or ())
+    required = [
         *(("target", name) for name in grid.target or ()),
         *(("select.by", s["by"]) for s in [grid.select] if s and s["by"] != STEPS_TO_TARGET),
     ]
     return [
         f"{part}: no run of the grid measures {name}{did_you_mean(name, names)}; they measure {', '.join(names)}"
-        for part, name in asked
+        for part, name in required
         if name not in names
     ]
 

@@ -16,10 +16,10 @@ MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
 
 
 class Loader(Bounded):
-    """YAML in which no key stands twice, and that is not larger than files are that people write."""
+    """YAML without repeated keys, no larger than files that people write."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As YAML has it, unless a key is repeated."""
+        """Construct a mapping as YAML does, but refuse repeated keys."""
         keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
         twice = sorted({str(key) for key in keys if keys.count(key) > 1})
         if twice:
@@ -37,7 +37,7 @@ class Words(Loader):
 
 
 def read_mapping(path: Path, kind: str, keys: Sequence[str], loader: type[Loader] = Loader) -> dict[str, Any]:
-    """What the file says; `kind` and `keys` are for the sentence that refuses it."""
+    """The mapping in a YAML file; `kind` and `keys` are for the error message."""
     try:
         with open(path, encoding="utf-8", opener=regular) as file:
             raw = yaml.load(file.read(CHARACTERS + 1), loader)

@@ -68,7 +68,7 @@ class Grid:
     def unswept(self, faults: Sequence[str]) -> list[str]:
         """A line for each list of the base that is no value of its key: its author may have meant to sweep it."""
         words = {key: (f"{key} must be", f"no {key} ") for key in self.lists}
-        refused = [key for key, own in words.items() if any(word in fault for fault in faults for word in own)]
+        refused = [key for key, phrases in words.items() if any(word in fault for fault in faults for word in phrases)]
         where = {"seed": "write seeds: [0, 1, 2] beside base"}
         return [
             f"base.{key} is a list, and lists of base are not swept: {where.get(key, 'give it to the entries of grid')}"
@@ -94,7 +94,7 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, keys)}" for key in raw if key not in keys]
     base = _base(raw.get("base"), overrides, faults)
     base_node = raw["base"] if isinstance(raw.get("base"), dict) else {}
-    products = [_product(i, item, base, overrides, faults) for i, item in _items(raw, "grid", faults)]
+    products = [_product(i, item, overrides, faults) for i, item in _items(raw, "grid", faults)]
     if not products:
         faults.append(f"{path.name} has no grid; write `grid: [{{method: psgd}}]`")
     seeds = _seeds(raw.get("seeds"), base, products, faults)
@@ -168,7 +168,7 @@ def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tup
 
 
 def _product(
-    number: int, node: dict[Any, Any], base: Settings, overrides: Sequence[str], faults: list[str]
+    number: int, node: dict[Any, Any], overrides: Sequence[str], faults: list[str]
 ) -> tuple[dict[str, list[str]], str | None]:
     """The values of each key, and the name."""
     overridden = {word.partition("=")[0] for word in overrides}
@@ -316,13 +316,13 @@ def meant(rule: Mapping[Any, Any], cells: Sequence[Mapping[str, str]]) -> str:
 
 
 def _shown(raw: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """How its report shows it."""
+    """The keys that say how the report shows the grid."""
     labels, order, half = raw.get("labels") or {}, raw.get("order") or [], raw.get("half_dense", True)
-    if not isinstance(labels, dict) or not all(isinstance(each, str) for each in (*labels, *labels.values())):
+    if not isinstance(labels, dict) or not all(isinstance(word, str) for word in (*labels, *labels.values())):
         faults.append(f"labels must be variants with a word for each, such as {{psgd: parallel SGD}}, got {labels!r}")
     elif len({*labels.values()}) < len(labels):
         faults.append(f"labels must differ, got {labels!r}: a table tells variants apart")
-    if not isinstance(order, list) or not all(isinstance(each, str) for each in order):
+    if not isinstance(order, list) or not all(isinstance(variant, str) for variant in order):
         faults.append(f"order must be a list of variants, the first ones first, got {order!r}")
     if not isinstance(half, bool):
         faults.append(f"half_dense must be true or false, got {half!r}")

@@ -31,12 +31,12 @@ class Timer:
         self.stop.requested = self.times[-1] > self.end
 
     def seconds(self, every: int) -> float:
-        """Of a step, its share of the evaluations among them."""
-        took = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
-        if len(took) < STEPS:
-            return fmean(took[1:] or took)
-        step = fmean(took[1:-1])
-        return step + max(0.0, took[-1] - step) / every
+        """Seconds of a step, with its share of the evaluations."""
+        durations = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+        if len(durations) < STEPS:
+            return fmean(durations[1:] or durations)
+        step = fmean(durations[1:-1])
+        return step + max(0.0, durations[-1] - step) / every
 
 
 def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
@@ -48,7 +48,7 @@ def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
     from commeff.experiments.run.runner import RunFailed, run_one  # with torch
     from commeff.training.settings import RunSettings
 
-    found: dict[str, list[float]] = {}
+    timed: dict[str, list[float]] = {}
     end, count = time.monotonic() + PATIENCE, 0
     for cell in {kind_of(cell.config, KINDS[0]): cell for cell in cells}.values():
         if time.monotonic() > end:
@@ -60,16 +60,16 @@ def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
         logging.disable(logging.WARNING)  # what is said of so few steps is not true of the cell
         with tempfile.TemporaryDirectory() as folder:
             try:
-                ended = run_one(config, Path(folder) / "trial", timer, stop)
+                summary = run_one(config, Path(folder) / "trial", timer, stop)
             except (RunFailed, ValueError):
                 continue
             finally:
                 logging.disable(logging.NOTSET)
-        if ended["state"] == "killed" and not stop.requested:
+        if summary["state"] == "killed" and not stop.requested:
             raise KeyboardInterrupt
         if len(timer.times) > 1:
             count += 1
             every = RunSettings(cell.config["steps"], cell.config["evaluate_every"]).rows_every
             for kind in KINDS:
-                found.setdefault(kind_of(cell.config, kind), []).append(timer.seconds(every))
-    return {kind: fmean(seconds) for kind, seconds in found.items()}, count
+                timed.setdefault(kind_of(cell.config, kind), []).append(timer.seconds(every))
+    return {kind: fmean(seconds) for kind, seconds in timed.items()}, count

@@ -47,13 +47,13 @@ def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> tu
 
 
 def hand_in(folder: Path) -> str:
-    """Submit what a folder holds; what SLURM says of it."""
-    done = subprocess.run([str(folder / "submit.sh")], capture_output=True, text=True, check=False)
-    if done.returncode:
-        reasons = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        earlier = f"; submitted before: {', '.join(done.stdout.splitlines())}" if done.stdout else ""
+    """Submit the scripts of a folder; returns what SLURM prints."""
+    submission = subprocess.run([str(folder / "submit.sh")], capture_output=True, text=True, check=False)
+    if submission.returncode:
+        reasons = submission.stderr.strip().splitlines() or [f"exit code {submission.returncode}"]
+        earlier = f"; submitted before: {', '.join(submission.stdout.splitlines())}" if submission.stdout else ""
         raise ConfigError([f"sbatch refused: {reasons[-1]}; the scripts are in {folder}{earlier}"])
-    return done.stdout.strip()
+    return submission.stdout.strip()
 
 
 def _folder(folder: Path | None, request: Request) -> Path:

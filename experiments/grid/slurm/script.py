@@ -35,7 +35,7 @@ class ArrayShape:
 
     @property
     def name(self) -> str:
-        """Of its script."""
+        """The name of its script."""
         return f"array_{'cuda_' * (self.device == 'cuda')}nproc{self.processes}.sh"
 
 
@@ -43,13 +43,13 @@ def shapes(cells: Sequence[Cell], site: Site) -> list[ArrayShape]:
     """The arrays that the cells need, those of fewest processes first."""
     groups = []
     for processes, device in sorted({(cell.processes, cell.config["device"]) for cell in cells}):
-        mine = [cell for cell in cells if (cell.processes, cell.config["device"]) == (processes, device)]
-        threads = max(int(cell.config["threads"]) for cell in mine)
-        tasks = ceil(len(mine) / (site.cells_per_task or ceil(len(mine) / LARGEST)))
+        members = [cell for cell in cells if (cell.processes, cell.config["device"]) == (processes, device)]
+        threads = max(int(cell.config["threads"]) for cell in members)
+        tasks = ceil(len(members) / (site.cells_per_task or ceil(len(members) / LARGEST)))
         nodes = ceil(processes / (site.processes_per_node or processes))
         cores = threads if nodes > 1 else max(site.cpus_per_task or 0, processes * threads)
         jobs = processes if nodes > 1 else max(processes, cores // threads)
-        groups.append(ArrayShape(processes, device, len(mine), tasks, nodes, cores, jobs))
+        groups.append(ArrayShape(processes, device, len(members), tasks, nodes, cores, jobs))
     return groups
 
 
@@ -111,7 +111,7 @@ def _without_gpus(site: Site) -> Site:
 
 
 def _before(site: Site) -> Iterator[str]:
-    """What a site wants done first."""
+    """The lines of shell that a site needs before a run."""
     if site.modules:
         yield shlex.join(["module", "load", *site.modules])
     yield from (f"export {name}={shlex.quote(value)}" for name, value in site.environment.items())
@@ -120,7 +120,7 @@ def _before(site: Site) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    r"""As sbatch reads it, which is nearly as a shell does.
+    r"""Quote a text for sbatch, which reads it nearly as a shell does.
 
     >>> print(_quoted('my "runs"'))
     "my \"runs\""

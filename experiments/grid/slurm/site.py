@@ -76,18 +76,18 @@ class Site:
     command: str | None = None
 
 
-def find_site(asked: Path | None) -> tuple[Site, str]:
+def find_site(file: Path | None) -> tuple[Site, str]:
     """The given site, or the user's own, or one without any settings; and where it is from."""
-    named = asked or (Path(os.environ["COMMEFF_SITE"]) if os.environ.get("COMMEFF_SITE") else None)
-    own = Path(os.path.expanduser("~/.config/commeff/site.yaml"))  # stays as it is for a user without a home
-    path = named or (own if own.is_file() else None)
+    path = file or (Path(os.environ["COMMEFF_SITE"]) if os.environ.get("COMMEFF_SITE") else None)
+    default = Path(os.path.expanduser("~/.config/commeff/site.yaml"))  # stays as it is for a user without a home
+    path = path or (default if default.is_file() else None)
     if path is None:
         return Site(), f"no site file, so the defaults of the cluster; {EXAMPLE} has every key"
     return read_site(path), f"site {path}"
 
 
 def read_site(path: Path) -> Site:
-    """A site file; `ConfigError` has all that is wrong."""
+    """Read a site file; `ConfigError` lists all its faults."""
     types = {f.name: str(f.type) for f in fields(Site)}
     raw = read_mapping(path, "site file", tuple(types), Words)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, types)}" for key in raw if key not in types]
@@ -142,7 +142,7 @@ KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {  # by annotation: in w
 
 
 def _unfit(values: Mapping[str, Any]) -> list[str]:
-    """Values of the right kind that cannot be."""
+    """The faults of values that have the right type."""
     counts = ("cpus_per_task", "processes_per_node", "cells_per_task", "array_limit")
     faults = [f"{key} must be at least 1" for key in counts if values.get(key) == 0]
     seconds = _seconds(values["time"]) if "time" in values else LEAST
@@ -164,7 +164,7 @@ def _unfit(values: Mapping[str, Any]) -> list[str]:
 
 
 def _seconds(time: str) -> int | None:
-    """SLURM's own forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
+    """A SLURM time in seconds: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]].
 
     >>> [_seconds(t) for t in ("90", "90:30", "4:00:00", "1-12", "2-0:30:00", "UNLIMITED", "0", "soon")]
     [5400, 5430, 14400, 129600, 174600, 31536000, 31536000, None]
