@@ -59,20 +59,20 @@ def bandwidth(
     papers agree within one step of their grid, a factor of 1.2.
     """
     with refusals(), deaths():
-        alone = csv is not None and str(csv) == "-"
-        if alone and as_json:
+        to_stdout = csv is not None and str(csv) == "-"
+        if to_stdout and as_json:
             raise ValueError("--csv - must be left out with --json, got both: each prints alone")
-        try_file("--csv", None if alone else csv)
+        try_file("--csv", None if to_stdout else csv)
         try_figure("a figure's file", figure)
 
         from commeff.experiments.planning.bandwidth import LEVELS, rows
         from commeff.experiments.planning.scale.job import read_paces
 
         paces = read_paces(settings or [], adopted(plugin), layerwise)
-        found = rows(paces)
+        table_rows = rows(paces)
         if csv is not None:
-            lines = [",".join(found[0]), *(",".join(_cell(value) for value in row.values()) for row in found)]
-            if alone:
+            lines = [",".join(table_rows[0]), *(",".join(_cell(value) for value in row.values()) for row in table_rows)]
+            if to_stdout:
                 typer.echo("\n".join(lines))
             else:
                 csv.parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +84,11 @@ def bandwidth(
             figures.save(figure, (8.0, 3.6), lambda canvas: figures.utilisation(canvas, paces, "Computing time"))
             typer.echo(str(figure), err=True)
     if as_json:
-        numbers = [{**row, "gbit_per_s": None if isinf(row["gbit_per_s"]) else row["gbit_per_s"]} for row in found]
+        numbers = [{**row, "gbit_per_s": None if isinf(row["gbit_per_s"]) else row["gbit_per_s"]} for row in table_rows]
         typer.echo(json.dumps(numbers, indent=2))
-    elif not alone:
+    elif not to_stdout:
         typer.echo("Gbit/s between workers at which so much of all time is computing (modelled)\n")
-        every = [_shown(row["gbit_per_s"]) for row in found]
+        every = [_shown(row["gbit_per_s"]) for row in table_rows]
         count = len(LEVELS)
         table(
             ("method", *(f"{100 * level:.0f} %" for level in LEVELS)),

@@ -91,10 +91,10 @@ def dependable() -> Iterator[None]:
 
 def _wrapped(stream: TextIO | None, kind: type[FileIO], number: int) -> TextIO:
     try:
-        own = stream is None or stream.fileno() == number
+        is_original = stream is None or stream.fileno() == number
     except (OSError, ValueError):
-        own = False
-    if stream is not None and not own:
+        is_original = False
+    if stream is not None and not is_original:
         return stream
     raw, encoding = kind(number, "w", closefd=False), stream.encoding if stream is not None else "utf-8"
     if number == 2:
@@ -124,13 +124,13 @@ def exit_code(app: typer.Typer, words: Sequence[str] | None) -> int:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C raise what no plug-in raises; where it is ignored, as under nohup, it stays so."""
-    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
+    uses_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if uses_default:
         signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        if ours:
+        if uses_default:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -156,7 +156,7 @@ def _misused(error: Any) -> int:
 
 
 def _unforeseen(error: BaseException) -> int:
-    """What no command has foreseen: a fault of commeff, or of a plug-in in a place that nobody thought of."""
+    """Report an unforeseen error: a fault of commeff, or of a plug-in in a place that nobody thought of."""
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     last = traceback.extract_tb(error.__traceback__)[-1:]

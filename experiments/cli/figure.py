@@ -85,9 +85,9 @@ def figure(
         from commeff.experiments.report.style import read_style
 
         across, up = Formula.read("--x", x), Formula.read("--y", y)
-        own = {} if style is None else read_style(style).of("", "figure")
-        wanted = [(key, value) for key, equals, value in (word.partition("=") for word in only or []) if equals and key]
-        if len(wanted) < len(only or []):
+        look = {} if style is None else read_style(style).of("", "figure")
+        rules = [(key, value) for key, equals, value in (word.partition("=") for word in only or []) if equals and key]
+        if len(rules) < len(only or []):
             raise ValueError(f"--only must be KEY=VALUE, such as method=dsgd, got {' '.join(only or [])}")
         try_figure("--out", out)
         from commeff.experiments.run.store import check_grid, check_store
@@ -109,15 +109,15 @@ def figure(
             if request:
                 _run(request)
             runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
-        for key in dict.fromkeys(key for key, _ in wanted):
-            values = [value for other, value in wanted if other == key]
-            found = dict.fromkeys(str(run.settings[key]) for run in runs if key in run.settings)
-            if not found:
+        for key in dict.fromkeys(key for key, _ in rules):
+            values = [value for other, value in rules if other == key]
+            stored = dict.fromkeys(str(run.settings[key]) for run in runs if key in run.settings)
+            if not stored:
                 near = did_you_mean(key, [name for run in runs for name in run.settings])
                 raise ValueError(f"--only must be of a setting of some run, got {key!r}{near}")
             runs = [run for run in runs if run.settings.get(key) in values]
             if not runs:
-                raise ValueError(f"--only must keep some run, got {key}={', '.join(values)}; it is {', '.join(found)}")
+                raise ValueError(f"--only must keep some run, got {key}={', '.join(values)}; it is {', '.join(stored)}")
         table = points(runs, across, up, per or [], {None: "xy" if slope else None, "none": ""}.get(log, log))
         if as_json:
             typer.echo(table.data.to_json(orient="records", indent=2))
@@ -125,9 +125,9 @@ def figure(
         from commeff.experiments.report.draw import points as draw
         from commeff.experiments.report.draw.figures import write_csv
 
-        drawn = draw.drawing(table, across, up, slope or [], title, (x_label, y_label), own)
+        drawn = draw.drawing(table, across, up, slope or [], title, (x_label, y_label), look)
         out.parent.mkdir(parents=True, exist_ok=True)
-        draw.write(drawn, out, own)
+        draw.write(drawn, out, look)
         write_csv(table.data.rename(columns={"x": x, "y": y}), out.with_suffix(".csv"))
     for why, count in table.left_out.items():
         typer.echo(f"commeff: not shown: {count} runs, {why}", err=True)
@@ -153,7 +153,7 @@ def _planned(request: Request) -> list[FigureRun]:
     from commeff.experiments.report.data.records import Record
 
     cells, _ = command.prepare(request, rehearsed=False)
-    return [FigureRun(Record(each.folder.name, each.folder, config=each.config), each.name or "") for each in cells]
+    return [FigureRun(Record(cell.folder.name, cell.folder, config=cell.config), cell.name or "") for cell in cells]
 
 
 def _run(request: Request) -> None:

@@ -55,15 +55,15 @@ def gain(
         named = split_methods([word for word in words if is_method_word(word)])
         if span is not None and not named:
             raise ValueError("--steps must be of a named method, got none: name it, such as method=diloco")
-        for own in named or [[]]:
-            question = read_question([*(word for word in words if not is_method_word(word)), *own], plugins)
+        for method_words in named or [[]]:
+            question = read_question([*(word for word in words if not is_method_word(word)), *method_words], plugins)
         leave("gain", [key for key in question.policy if key not in (*SEARCHED, "method")])
 
         from commeff.experiments.planning.gain import conclusion, gains, given_methods, table_rows, tokens_of
         from commeff.planner import WorkerMethod
 
-        given = given_methods([WorkerMethod(read_method(own, plugins)) for own in named], span, question.model)
-        rows = gains(question, given)
+        methods = given_methods([WorkerMethod(read_method(method, plugins)) for method in named], span, question.model)
+        rows = gains(question, methods)
         cluster = question.cluster
         sentence, best = conclusion(rows, f"{cluster.gpus} x {cluster.gpu.name} ({cluster.name})")
         if out is not None:
@@ -77,24 +77,24 @@ def gain(
             import pandas as pd
 
             csv.parent.mkdir(parents=True, exist_ok=True)
-            pd.DataFrame([each.row() for each in rows]).to_csv(csv, index=False)
+            pd.DataFrame([row.row() for row in rows]).to_csv(csv, index=False)
             typer.echo(str(csv), err=True)
     if as_json:
-        typer.echo(json.dumps({"conclusion": sentence, "rows": [each.row() for each in rows]}, indent=2))
+        typer.echo(json.dumps({"conclusion": sentence, "rows": [row.row() for row in rows]}, indent=2))
         return
     typer.echo(f"{heading(question)};\nhours are modelled, to psgd's loss after {tokens_of(question):.3g} tokens\n")
     shown = table_rows(rows)
     table([*shown[0]], [[*row.values()] for row in shown], texts=(0, 6, 7))
-    coded = [f"{each.name} {each.coding}" for each in rows if each.coding]
+    coded = [f"{row.name} {row.coding}" for row in rows if row.coding]
     if coded:
         typer.echo(f"encoding and decoding: {'; '.join(coded)}")
     typer.echo("best policies:")
-    for each in rows:
-        if each.plan:
-            typer.echo(f"  {each.name}: {each.row()['policy']}")
+    for row in rows:
+        if row.plan:
+            typer.echo(f"  {row.name}: {row.row()['policy']}")
     typer.echo("steps, by their sources:")
-    for each in rows[1:]:
-        typer.echo(f"  {each.name}: {each.silence or each.of.why}")
+    for row in rows[1:]:
+        typer.echo(f"  {row.name}: {row.silence or row.of.why}")
     typer.echo(f"\n{sentence}")
     if best.changes:
         typer.echo("\n" + "\n".join(best.changes))

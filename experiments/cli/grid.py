@@ -112,9 +112,9 @@ def grid(
 
         options: dict[str, object] = {"-j": jobs, "--max-failures": max_failures, "--collect": collect}
         options |= {"--dry-run": dry_run, "--emit": emit, "--site": site}
-        given = [option for option, value in options.items() if value]
+        used_options = [option for option, value in options.items() if value]
         if launcher != "local" or emit or site:
-            check_launcher(launcher, given, "SLURM_JOB_ID" in os.environ)
+            check_launcher(launcher, used_options, "SLURM_JOB_ID" in os.environ)
         request = command.Request(
             file,
             settings or [],

@@ -114,8 +114,8 @@ def plan(
     """
     with refusals():
         if run:
-            given = search, sweep, largest, zero_stages, explain, compare, calibrate, emit, timeline, figure, budget
-            if any(given) or (method, top, seed) != ("exhaustive", 10, 0):
+            others = search, sweep, largest, zero_stages, explain, compare, calibrate, emit, timeline, figure, budget
+            if any(others) or (method, top, seed) != ("exhaustive", 10, 0):
                 raise ValueError(
                     "--run must be given without options of other questions, got one of them: it counts what one run "
                     "sends and holds, and neither searches nor draws; leave out --run, or --search and the like"
@@ -166,10 +166,10 @@ def _agree(questions: tuple[bool, ...], explain: bool, timeline: Path | None, fi
             f"at most one of {', '.join(QUESTIONS)} must be given, got {sum(questions)}: "
             "they are different questions; ask one at a time"
         )
-    for name, given in (("--timeline", timeline is not None), ("--explain", explain)):
-        if given and any(questions):
+    for name, present in (("--timeline", timeline is not None), ("--explain", explain)):
+        if present and any(questions):
             raise ValueError(
-                f"{name} must be given for a single policy, got a search or a sweep: it is of one policy; "
+                f"{name} must be given for a single policy, got a search or a sweep; "
                 f"leave out {', '.join(QUESTIONS)}"
             )
     if figure is not None and not any(questions[1:3]):

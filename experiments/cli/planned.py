@@ -20,7 +20,7 @@ GIB = 2**30
 
 
 def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_json: bool) -> None:
-    """What a run will send and hold, beside what it has."""
+    """Predict the bytes that a run sends and holds, beside the measured ones."""
     from commeff.experiments.config.compose import compose
 
     config = compose(settings, plugins)
@@ -28,30 +28,30 @@ def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_jso
     from commeff.experiments.run.naming import run_id
     from commeff.experiments.run.store import RunFolder
 
-    found = forecast(config)
+    costs = forecast(config)
     name = run_id(config)
     measured = RunFolder(store / name).read("summary.json")
-    predicted = {**found.sent, "held_bytes": found.states}
-    if found.peak is not None:
-        predicted["peak_bytes"] = found.peak
+    predicted = {**costs.sent, "held_bytes": costs.states}
+    if costs.peak is not None:
+        predicted["peak_bytes"] = costs.peak
     if as_json:
         held = {name: count for name, count in measured.items() if name in predicted}
-        typer.echo(json.dumps({"run": name, "predicted": predicted, "held": found.held, "measured": held}, indent=2))
+        typer.echo(json.dumps({"run": name, "predicted": predicted, "held": costs.held, "measured": held}, indent=2))
         return
     typer.echo(
         f"{name}, {config['steps']} steps; bytes of a worker over the run, and of its first process:\n"
         "held between two steps, and at its peak, with Python, data, evaluation and checkpoints\n"
     )
-    if found.peak is None:
+    if costs.peak is None:
         typer.echo("The peak is not known: workers lie on several processes, or the task reads numbers of the model.\n")
     if config["precision"] != "fp32":
         typer.echo("Bytes inside a worker and activations are those of precision=fp32.\n")
-    if found.note:
-        typer.echo(f"Of who takes part: {found.note}.\n")
+    if costs.note:
+        typer.echo(f"Of who takes part: {costs.note}.\n")
     known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}
     lines = [[key, f"{count:,.0f}", known.get(key, "")] for key, count in predicted.items()]
     table(("bytes", "predicted", "measured"), lines)
-    table(("of those held", "bytes"), [[name, f"{count:,}"] for name, count in found.held.items()])
+    table(("of those held", "bytes"), [[name, f"{count:,}"] for name, count in costs.held.items()])
 
 
 def leave(option: str, words: list[str]) -> None:
@@ -118,14 +118,14 @@ def _percent(share: float) -> str:
 def calibration(
     measured: Path | None, words: list[str], plugins: Sequence[Choice], aside: bool
 ) -> Callable[[Question], Question]:
-    """What makes of a question one on the user's own machine; the one asked, without measured steps."""
+    """A function that calibrates a question to the user's machine; without measured steps, the identity."""
     if measured is None:
         return lambda question: question
     from commeff.experiments.planning.calibrate import calibrated, read_steps
 
-    found, said = calibrated(read_steps(measured, words, plugins))
-    typer.echo(said + "\n", err=aside)
-    return found.of
+    fit, summary = calibrated(read_steps(measured, words, plugins))
+    typer.echo(summary + "\n", err=aside)
+    return fit.of
 
 
 def show_compared(
@@ -185,7 +185,7 @@ def heading(question: Question) -> str:
 
 
 def _shares(parts: dict[str, float], unit: float, whole: float) -> list[list[str]]:
-    """Parts, largest first, and what they are of the whole."""
+    """Parts, largest first, with their shares of the whole."""
     ordered = sorted(parts.items(), key=lambda item: -item[1])
     return [[name, f"{value / unit:.4g}", f"{value / whole:.1%}"] for name, value in ordered if value > 0]
 
@@ -225,7 +225,7 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         **fixed,
     )
     if as_json:
-        reports = [describe(question, each.policy, each.prediction) for each in plans]
+        reports = [describe(question, plan.policy, plan.prediction) for plan in plans]
         typer.echo(json.dumps(reports, indent=2))
         return
     typer.echo(f"{heading(question)}; {method} search\n")
@@ -253,8 +253,8 @@ def _show_assumptions(assumed: Sequence[Evidence]) -> None:
         "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
         f"with {', '.join(map(str, TYPICAL))} workers:"
     )
-    for each in assumed:
-        typer.echo(f"  {way_label(each.way)}: {said(each.way)}; {each.why}")
+    for evidence in assumed:
+        typer.echo(f"  {way_label(evidence.way)}: {said(evidence.way)}; {evidence.why}")
 
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
@@ -267,7 +267,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     assumed = assumptions(question.model)
-    sweeps = bandwidth_sweep(question, policy, [each.way for each in assumed])
+    sweeps = bandwidth_sweep(question, policy, [evidence.way for evidence in assumed])
     if figure is not None:
         from commeff.experiments.planning import figures
 
@@ -276,14 +276,14 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     if as_json:
         reports = [
             {
-                "way": way_label(each.way),
-                "steps": {str(workers): each.way.steps_of(workers) for workers in TYPICAL},
-                "pays_below_gigabits": each.pays_below,
+                "way": way_label(sweep.way),
+                "steps": {str(workers): sweep.way.steps_of(workers) for workers in TYPICAL},
+                "pays_below_gigabits": sweep.pays_below,
                 "seconds": {
-                    f"{x:g}": y if y < float("inf") else None for x, y in zip(BANDWIDTHS, each.seconds, strict=True)
+                    f"{x:g}": y if y < float("inf") else None for x, y in zip(BANDWIDTHS, sweep.seconds, strict=True)
                 },
             }
-            for each in sweeps
+            for sweep in sweeps
         ]
         typer.echo(json.dumps(reports, indent=2))
         return
@@ -334,11 +334,11 @@ def show_zero(question: Question, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    each = STATES[policy.precision]
+    sizes = STATES[policy.precision]
     typer.echo(
         f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.data // policy.workers}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
-        f"ours      {sum(each)} bytes ({each[0]}, {each[1]}, {each[2]}) with {policy.precision}; also a bucket of "
+        f"ours      {sum(sizes)} bytes ({sizes[0]}, {sizes[1]}, {sizes[2]}) with {policy.precision}; also a bucket of "
         "gradients,\n          at stage 3 the layers that are gathered, and at the ends of a pipeline the embedding\n"
         "others    activations, logits, a reserve\n"
     )
@@ -354,10 +354,10 @@ def draw_timeline(question: Question, path: Path) -> None:
     from commeff.planner import timeline
 
     policy = question.one()
-    each = policy.data * policy.micro_batch
-    whole = question.global_batch // each
+    samples = policy.data * policy.micro_batch
+    whole = question.global_batch // samples
     shown = min(whole, 3 * policy.pipeline)
-    run = timeline(question.model, policy, question.cluster, global_batch=shown * each, constants=question.constants)
+    run = timeline(question.model, policy, question.cluster, global_batch=shown * samples, constants=question.constants)
     words = f"{policy.schedule}, {policy.pipeline} stages, " + (
         f"{whole} micro-batches" if shown == whole else f"as with {shown} of the {whole} micro-batches"
     )

@@ -108,11 +108,11 @@ def report_command(
         check_grid(store, grid)
         named = settings(baseline)
         general = {"step_seconds": step_seconds, "efficiency": efficiency}
-        given = {name: value for name, value in general.items() if value is not None}
+        timing = {name: value for name, value in general.items() if value is not None}
         if cluster:
-            read_places([{"cluster": name, **given} for name in cluster])
+            read_places([{"cluster": name, **timing} for name in cluster])
         if target is not None and not isfinite(target):
-            raise ValueError(f"--target must be a level, got {target}: no run comes to that")
+            raise ValueError(f"--target must be a level, got {target}")
         looks = None if style is None else read_style(style)
         try_folder("--out", out or store / "report")
 

@@ -84,9 +84,9 @@ def reproduce(
         if jobs is not None and jobs < 1:
             raise ValueError(f"-j must be at least 1, got {jobs}")
         limits = Limits(jobs or cores(), deadline=deadline(minutes))
-        own = tuple(plugin or ())
+        plugins = tuple(plugin or ())
         arguments = command.Arguments(
-            table, scale, store, out, limits, tuple(settings or ()), records, own, adopted(plugin)
+            table, scale, store, out, limits, tuple(settings or ()), records, plugins, adopted(plugin)
         )
         arguments.check()
         try_folder("--store", arguments.place)

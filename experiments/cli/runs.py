@@ -56,10 +56,10 @@ def train(
 
             take_part(member, composed, store, tell)
         try_folder("--store", store)
-        raise typer.Exit(_alone(composed(), store, tell))
+        raise typer.Exit(_train_locally(composed(), store, tell))
 
 
-def _alone(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
+def _train_locally(config: Mapping[str, Any], store: Path, tell: Callable[[Path, Mapping[str, Any]], int]) -> int:
     """A run in this process, or on processes that it starts."""
     from commeff.experiments.run.naming import run_id
     from commeff.experiments.run.store import RunFolder, check_version

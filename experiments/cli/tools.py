@@ -55,16 +55,16 @@ def check(
         typer.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
     else:
         for name in dict.fromkeys(verdict.name for verdict in verdicts):
-            own = [verdict for verdict in verdicts if verdict.name == name]
-            for verdict in own:
+            of_part = [verdict for verdict in verdicts if verdict.name == name]
+            for verdict in of_part:
                 if verdict.state == "broken":
                     typer.echo(f"{name}: BROKEN {verdict.law}: {verdict.sentence}")
                 if verdict.state == "noted":
                     typer.echo(f"{name}: note, {verdict.law}: {verdict.sentence}")
             for state, words in (("holds", "hold"), ("waits", "cannot be judged until those hold")):
-                laws = [verdict.law for verdict in own if verdict.state == state]
+                laws = [verdict.law for verdict in of_part if verdict.state == state]
                 if laws:
-                    typer.echo(f"{name}: {len(laws)} of {len(own)} laws {words}: {', '.join(laws)}")
+                    typer.echo(f"{name}: {len(laws)} of {len(of_part)} laws {words}: {', '.join(laws)}")
     raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
 
 
@@ -105,20 +105,20 @@ def doctor(
         from commeff.experiments.measure import doctor as examination
         from commeff.experiments.measure.profile import write
 
-        described = read_place({"cluster": cluster}).cluster if cluster else None
-        found = examination.run(nproc, device or ("cuda" if torch.cuda.device_count() else "cpu"))
-        if found is None:
+        expected = read_place({"cluster": cluster}).cluster if cluster else None
+        result = examination.run(nproc, device or ("cuda" if torch.cuda.device_count() else "cpu"))
+        if result is None:
             return
-        measured = found.cluster(profile.stem if profile else "the fit")
-        typer.echo(json.dumps(asdict(found), indent=2) if as_json else "\n".join(found.lines(described or measured)))
+        measured = result.cluster(profile.stem if profile else "the fit")
+        typer.echo(json.dumps(asdict(result), indent=2) if as_json else "\n".join(result.lines(expected or measured)))
         if profile is not None:
             if measured is None:
                 raise ValueError(
                     "--profile needs at least 2 processes, equally many on each host, with consecutive ranks, got "
-                    f"{[place['host'] for place in found.places]}: nothing was written"
+                    f"{[place['host'] for place in result.places]}: nothing was written"
                 )
-            write(measured, profile, [f"Measured by `commeff doctor` on {len(found.places)} processes; SI units."])
-    raise typer.Exit(1 if any(not verdict.holds for verdict in found.verdicts) else 0)
+            write(measured, profile, [f"Measured by `commeff doctor` on {len(result.places)} processes; SI units."])
+    raise typer.Exit(1 if any(not verdict.holds for verdict in result.verdicts) else 0)
 
 
 def export(
@@ -259,25 +259,25 @@ def tables(measured: Measurements) -> None:
         ["operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)"],
         [
             [
-                each.operation,
-                write_size(each.size),
-                *(f"{v:.3g}" for v in (1e6 * each.seconds, each.algbw / 1e9, each.busbw / 1e9)),
+                timing.operation,
+                write_size(timing.size),
+                *(f"{v:.3g}" for v in (1e6 * timing.seconds, timing.algbw / 1e9, timing.busbw / 1e9)),
             ]
-            for each in sorted(measured.between.timings, key=lambda timing: timing.operation)
+            for timing in sorted(measured.between.timings, key=lambda timing: timing.operation)
         ],
     )
     table(
         ["compressor", "encode (GB/s)", "decode (GB/s)", "encode / copy", "decode / copy", "vector / message"],
         [
             [
-                each.name,
-                f"{each.encode / 1e9:.3g}",
-                f"{each.decode / 1e9:.3g}",
-                f"{each.encode_share:.3f}",
-                f"{each.decode_share:.3f}",
-                f"{each.expansion:.3g}",
+                speed.name,
+                f"{speed.encode / 1e9:.3g}",
+                f"{speed.decode / 1e9:.3g}",
+                f"{speed.encode_share:.3f}",
+                f"{speed.decode_share:.3f}",
+                f"{speed.expansion:.3g}",
             ]
-            for each in measured.speeds
+            for speed in measured.speeds
         ],
     )
     peaks = ", ".join(f"{name} {peak / 1e9:.3g} GFLOP/s" for name, peak in measured.gpu.peak_flops.items())

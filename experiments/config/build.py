@@ -26,7 +26,7 @@ from commeff.core.properties import own_pace
 from commeff.core.state import walk
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.contained import contained, refused, refusing
-from commeff.experiments.config.mesh_rehearsal import cut_as_on_mesh, fit_on_mesh, misfits, told
+from commeff.experiments.config.mesh_rehearsal import collecting, cut_as_on_mesh, fit_on_mesh, misfits
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, check_version, meshed, over_mesh
 from commeff.experiments.config.settings import LABEL_FLIP, clocked, participates
@@ -46,7 +46,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run is made of.
+    """The parts of a run.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Parts:
 
 
 def instantiate(node: Any, parts: Mapping[str, Any]) -> Any:
-    """Build what a node of the configuration describes.
+    """Build the object that a node of the configuration describes.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
     if on_mesh:
         with refusing("method", faults):
             worker, notes = fit_on_mesh(config, task, method)
-            with told(faults):
+            with collecting(faults):
                 size = _rehearse(config, worker, driven(method, config, worker))
         for line in notes:
             LOG.warning(line)
@@ -175,26 +175,26 @@ def strategy(config: Mapping[str, Any]) -> Strategy:
     return driven(method, config)
 
 
-def _method(config: Mapping[str, Any], each: Callable[[str], AbstractContextManager[Any]]) -> Strategy | None:
-    """The method of a configuration; None if one of its parts was refused within the context of `each` part's name."""
+def _method(config: Mapping[str, Any], refusals: Callable[[str], AbstractContextManager[Any]]) -> Strategy | None:
+    """The method of a configuration; None if one of its parts was refused within the context `refusals(name)`."""
     parts: dict[str, Any] = {}
     names = [name for name in ("compressor", "topology", "optimizer", "schedule") if name in config]
     for name in names:
-        with each(name):
+        with refusals(name):
             parts[name] = instantiate(config[name], {})
     if len(parts) < len(names):
         return None
     if "schedule" in parts:
         sample = None
-        with each("optimizer"):
+        with refusals("optimizer"):
             sample = sample_of(parts["optimizer"])
         if sample is None:
             return None
-        with each("schedule"):
+        with refusals("schedule"):
             parts["schedule"](sample)
         parts["optimizer"] = scheduled(parts["optimizer"], parts["schedule"])
     method = None
-    with each("method"):
+    with refusals("method"):
         check_version("method", config["method"])
         method = instantiate(config["method"], parts)
         if config.get("accumulate") is not None:
@@ -263,11 +263,11 @@ def _take_steps(config: Mapping[str, Any], strategy: Strategy, x: Tensor, layout
 
 
 def _without_effect(config: Mapping[str, Any], strategy: Strategy) -> Iterator[str]:
-    """A line for what the method has and this run does not use."""
+    """A line for each feature of the method that this run does not use."""
     if own_pace(strategy) is not None and not clocked(config):
         yield "speeds is not given: all workers finish together, and the method is its synchronous twin; see speeds="
     periods = [part for _, part in walk(strategy) if isinstance(part, Every)]
-    never = [each for each in periods if not any(map(each.due, range(config["steps"])))]
+    never = [part for part in periods if not any(map(part.due, range(config["steps"])))]
     if never:
         yield (
             f"steps={config['steps']} is too few for a period of {never[0].period} steps: {len(never)} of "
@@ -282,7 +282,7 @@ def _bytes(state: Any) -> int:
 
 
 def participation(config: Mapping[str, Any], strategy: Strategy) -> Participation | None:
-    """Who takes part in which step of a run; None: all in all. A round is what the method repeats."""
+    """The workers that take part in each step of a run; None: all in all. A round is what the method repeats."""
     if not participates(config):
         return None
     trace = tuple((worker, start, stop) for worker, start, stop in config["availability"] or ())

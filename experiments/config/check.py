@@ -20,7 +20,7 @@ from commeff.experiments.config.contained import ProcessEnding, contained
 from commeff.experiments.config.loading import again, load
 from commeff.experiments.config.plugins import Choice, choices, file_and_name, unfinished
 from commeff.experiments.config.registry import locate, split
-from commeff.experiments.config.varied import said_cases, varied_cases, words_of
+from commeff.experiments.config.varied import varied_cases, worded_cases, words_of
 from commeff.require import did_you_mean
 
 CODES: dict[str, ModuleType] = {
@@ -41,7 +41,7 @@ INFORMATION: dict[str, tuple[Law, ...]] = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one law: it holds, it is broken (`sentence` says how), or it means nothing until another holds,
+    """The verdict on one law: it holds, it is broken (`sentence` says how), or it means nothing until another holds,
     or it is broken and may be (noted).
     """
 
@@ -68,24 +68,24 @@ def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
     if name and name not in {*targets, *nearly}:
         raise ValueError(f"no {name!r} in {file}{did_you_mean(name, targets) or f'; it has {known_names}'}")
     names = [name] if name else [*targets, *nearly]
-    groups = sorted({targets[own].group for own in names if own in targets})
-    asked = {own: words_of(targets[own], words, groups) for own in names if own in targets}
-    if unused := [word for word in words if not any(word in own for own in asked.values())]:
+    groups = sorted({targets[part].group for part in names if part in targets})
+    words_by_part = {part: words_of(targets[part], words, groups) for part in names if part in targets}
+    if unused := [word for word in words if not any(word in part_words for part_words in words_by_part.values())]:
         raise ValueError(f"{unused[0]!r} sets nothing: what is checked is a {' and a '.join(groups)}")
     verdicts = [
         verdict
-        for own, said in asked.items()
-        for verdict in _verdicts(own, targets[own], _more(targets[own], said, plugins))
+        for part, part_words in words_by_part.items()
+        for verdict in _verdicts(part, targets[part], _more(targets[part], part_words, plugins))
     ]
-    return verdicts + [Verdict(own, nearly[own][0], "form", "broken", nearly[own][1]) for own in names if own in nearly]
+    return verdicts + [Verdict(key, nearly[key][0], "form", "broken", nearly[key][1]) for key in names if key in nearly]
 
 
 def _more(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Cases:
-    """Which cases are tried of a choice, given those of its kind of law."""
+    """The cases of a choice that are tried, given those of its kind of law."""
     if words:
-        said = said_cases(choice, words, plugins)
-        return lambda _: said
-    return lambda own: [*own, *varied_cases(choice, plugins)]
+        cases = worded_cases(choice, words, plugins)
+        return lambda _: cases
+    return lambda cases: [*cases, *varied_cases(choice, plugins)]
 
 
 def _verdicts(name: str, choice: Choice, more: Cases) -> Iterator[Verdict]:
@@ -124,7 +124,7 @@ class Fault(NamedTuple):
 
 
 def _try(law: Law, cases: Sequence[Any], file: str) -> Fault | None:
-    """What the first case says that breaks a law, and how many others do; None if none does."""
+    """The sentence of the first case that breaks a law, and how many others do; None if none does."""
     faults = []
     for case in cases:
         try:
@@ -183,8 +183,8 @@ def _lines(error: BaseException, file: str) -> list[int | None]:
 def _shape_of_x(frame: FrameType) -> str:
     """The shape of the rows that a law has driven a strategy with, where this is where the strategy begins."""
     x = frame.f_locals.get("x")
-    here = frame.f_code in (Strategy.start.__code__, Strategy.step.__code__)
-    return f"{tuple(x.shape)}" if here and isinstance(x, torch.Tensor) else ""
+    starting = frame.f_code in (Strategy.start.__code__, Strategy.step.__code__)
+    return f"{tuple(x.shape)}" if starting and isinstance(x, torch.Tensor) else ""
 
 
 def _plain(law: Law) -> str:

@@ -118,8 +118,8 @@ def compose(
     if not settled:
         return resolved
     origin = resolved["resume_from"]
-    here = {} if origin is None else {"resume_from": str(Path(origin).expanduser().absolute())}
-    return resolved | here | {"task": _settled(resolved["task"])}
+    source = {} if origin is None else {"resume_from": str(Path(origin).expanduser().absolute())}
+    return resolved | source | {"task": _settled(resolved["task"])}
 
 
 def _settled(task: dict[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
 
 @contextmanager
 def refusing(name: str, faults: list[str]) -> Iterator[None]:
-    """The same, and raise the faults, with those that were there before."""
+    """Like `refused`, but raise the faults, with the earlier ones."""
     with refused(name, faults):
         yield
     if faults:

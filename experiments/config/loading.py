@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from commeff.experiments.config.contained import PREFIX, contained, importing, plugin_files
-from commeff.experiments.config.registry import locate, split, theirs
+from commeff.experiments.config.registry import locate, split, third_party
 
 LIBRARIES = ("site-packages", "dist-packages")  # folders in which files lie side by side without belonging together
 
@@ -35,7 +35,7 @@ def load(module: str) -> ModuleType:
     module : a dotted name, or a path that ends in .py.
     """
     if not module.endswith(".py"):
-        if module in sys.modules or not theirs(module):
+        if module in sys.modules or not third_party(module):
             return importlib.import_module(module)
         with importing(module):
             return importlib.import_module(module)
@@ -59,13 +59,13 @@ def load(module: str) -> ModuleType:
     return sys.modules[name]
 
 
-def again(found: Any) -> Any:
+def again(definition: Any) -> Any:
     """The same class or function from a second, fresh execution of its module; None where it has no file.
 
     Values that the first execution left in variables of the module or class are not there.
     """
-    path = getattr(sys.modules[found.__module__], "__file__", None)
-    spec = importlib.util.spec_from_file_location(f"{found.__module__}_again", path) if path else None
+    path = getattr(sys.modules[definition.__module__], "__file__", None)
+    spec = importlib.util.spec_from_file_location(f"{definition.__module__}_again", path) if path else None
     if spec is None or spec.loader is None:
         return None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -74,7 +74,7 @@ def again(found: Any) -> Any:
             spec.loader.exec_module(module)
     finally:
         del sys.modules[spec.name]
-    return getattr(module, found.__name__, None)
+    return getattr(module, definition.__name__, None)
 
 
 def defined_in(module: ModuleType) -> Iterator[tuple[str, Any]]:
@@ -98,7 +98,7 @@ def helpers(file: Path) -> dict[str, Path]:
         for name in imported(waiting.pop(), folder):
             place = folder.joinpath(*name.split("."))
             for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-                if name not in paths and path != file and theirs(name) and path.is_file():
+                if name not in paths and path != file and third_party(name) and path.is_file():
                     paths[name] = path
                     waiting.append(path)
     return paths
@@ -146,8 +146,8 @@ def source_digest(target: str) -> str:
 
     It covers its file and those beside it that it imports, or every Python file of the package it comes from.
     """
-    found, place = locate(target), split(target)[0]
-    module = sys.modules[found.__module__ if place.endswith(".py") else place.partition(".")[0]]
+    definition, place = locate(target), split(target)[0]
+    module = sys.modules[definition.__module__ if place.endswith(".py") else place.partition(".")[0]]
     folders = [Path(folder) for folder in getattr(module, "__path__", [])]
     files = sorted((str(file.relative_to(folder)), file) for folder in folders for file in folder.rglob("*.py"))
     if not files:

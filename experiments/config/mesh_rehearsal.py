@@ -37,7 +37,7 @@ def fit_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> tupl
     """
     if faults := misfits(config, task, method):
         raise ConfigError(faults)
-    with warnings.catch_warnings(record=True) as warned, refused("task", faults), told(faults):
+    with warnings.catch_warnings(record=True) as warned, refused("task", faults), collecting(faults):
         worker, *others = [play(config, task, {"pipeline": rank}) for rank in range(degrees(config)["pipeline"])]
         pass_through(config, task, [worker, *others])
     if faults:
@@ -54,7 +54,7 @@ def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> t
     """
     if faults := misfits(config, task, method):
         raise ConfigError(faults)
-    with warnings.catch_warnings(), told(faults):
+    with warnings.catch_warnings(), collecting(faults):
         warnings.filterwarnings("ignore", "micro_batches=")  # nobody waits for another
         ranks = [play(config, task, place) for place in places(config)]
     if faults:
@@ -65,7 +65,7 @@ def cut_as_on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> t
 def places(config: Mapping[str, Any]) -> list[dict[str, int]]:
     """Where the ranks of the first worker are in the mesh, by axis."""
     by_axis = degrees(config) | {"worker": 1}
-    return [dict(zip(AXES, each, strict=True)) for each in product(*(range(by_axis[axis]) for axis in AXES))]
+    return [dict(zip(AXES, place, strict=True)) for place in product(*(range(by_axis[axis]) for axis in AXES))]
 
 
 def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None = None) -> ShardedWorker:
@@ -75,19 +75,19 @@ def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None 
     """
     zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
     with shapes_only():
-        told = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
-        return on_mesh(task, PlayedMesh(degrees(config), place), **told)
+        settings = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
+        return on_mesh(task, PlayedMesh(degrees(config), place), **settings)
 
 
 def on_mesh_by(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What `on_mesh` is told of a run."""
-    told = {name: config[name] for name in ("zero", "precision", "sequence", "micro_batches", "recompute", "seed")}
-    return told | {"schedule": config["mesh"]["schedule"]}
+    """The keywords that a run gives `on_mesh`."""
+    settings = {name: config[name] for name in ("zero", "precision", "sequence", "micro_batches", "recompute", "seed")}
+    return settings | {"schedule": config["mesh"]["schedule"]}
 
 
 @contextmanager
-def told(faults: list[str]) -> Iterator[None]:
-    """Add what is refused inside to the faults, a line each, and those of all blocks as one."""
+def collecting(faults: list[str]) -> Iterator[None]:
+    """Add each refusal inside to the faults, a line each, and those of all blocks as one."""
     try:
         yield
     except ValueError as error:
@@ -102,14 +102,14 @@ def misfits(config: Mapping[str, Any], task: Task, method: Strategy | None = Non
     with shapes_only():
         model = task.model()
     if by_axis["tensor"] > 1 and isinstance(task, SplitTask):
-        with told(faults):
+        with collecting(faults):
             check(model, task.plan(model), Axis("tensor", by_axis["tensor"]))
     if by_axis["pipeline"] * parts > 1 and isinstance(task, StagedTask):
-        with told(faults):
+        with collecting(faults):
             check_stages(model, task.layers(model), by_axis["pipeline"], config["mesh"]["schedule"], parts)
     cut = by_axis["tensor"] > 1 or (by_axis["shard"] > 1 and config["zero"] > 0)
     if method is not None and (cut or by_axis["pipeline"] > 1):
-        with told(faults):
+        with collecting(faults):
             fitted(method, [Part("some ranks", [(0, 1)], Layout.flat(1), cut)], config["pieces"])
     return faults
 

@@ -46,10 +46,10 @@ def mesh_faults(config: Mapping[str, Any]) -> list[str]:
 
 
 def _whole(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of workers that are whole in one process, with a mesh that says where they would be cut, or without one."""
-    alone = not meshed(config)
-    where = "without a mesh" if alone else "on one process"
-    if not alone and config["workers"] != config["mesh"]["worker"]:
+    """Faults of workers that are whole in one process; a mesh, if any, says where they would be cut."""
+    has_mesh = meshed(config)
+    where = "on one process" if has_mesh else "without a mesh"
+    if has_mesh and config["workers"] != config["mesh"]["worker"]:
         yield _as_many(config)
     if config["micro_batches"] > 1:
         yield (
@@ -59,13 +59,13 @@ def _whole(config: Mapping[str, Any]) -> Iterator[str]:
     if config["recompute"] != "none":
         yield (
             f"recompute must be none {where}, got {config['recompute']}: whole models keep their activations; "
-            + ("set mesh.worker=2 or so" if alone else "omit recompute=, or nproc=")
+            + ("omit recompute=, or nproc=" if has_mesh else "set mesh.worker=2 or so")
         )
-    if config["sequence"] and not alone:
+    if config["sequence"] and has_mesh:
         yield f"sequence must be false {where}, got true: nobody shares it; omit sequence=, or nproc="
-    if config["pieces"] is not None and config["zero"] == 3 and not alone:
+    if config["pieces"] is not None and config["zero"] == 3 and has_mesh:
         yield f"zero must be at most 2 {where} with pieces=own, got 3: its pieces are known on processes; omit nproc="
-    if config["pieces"] is not None and alone:
+    if config["pieces"] is not None and not has_mesh:
         yield f"pieces must be null without a mesh, got {config['pieces']}: every model is whole; omit pieces="
     if config.get("compile") == "all" and config["engine"] != "loop":
         yield f"engine must be loop with compile=all, got {config['engine']}: it is one graph already; omit engine="

@@ -148,8 +148,8 @@ def targets_in(node: Any) -> Iterator[Any]:
 
 def today(target: Any) -> Any:
     """The inverse of `lasting`: where a stored target is today."""
-    apart = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
-    return f"commeff.{target}" if apart else target
+    outside = isinstance(target, str) and target.split(".")[0] in ONCE_APART and target.count(".")
+    return f"commeff.{target}" if outside else target
 
 
 def foreign(target: str) -> bool:
@@ -160,7 +160,7 @@ def foreign(target: str) -> bool:
     >>> [foreign(t) for t in ("folder/mine.py:Mine", "their_package.methods.theirs")]
     [True, True]
     """
-    return ":" in target or theirs(split(target)[0])
+    return ":" in target or third_party(split(target)[0])
 
 
 def plugins_in(node: Any) -> list[str]:
@@ -168,10 +168,10 @@ def plugins_in(node: Any) -> list[str]:
     return [target for target in targets_in(node) if isinstance(target, str) and foreign(target)]
 
 
-def theirs(name: str) -> bool:
+def third_party(name: str) -> bool:
     """Whether a module is neither ours nor of the standard library.
 
-    >>> theirs("commeff.methods"), theirs("fractions"), theirs("my_helper")
+    >>> third_party("commeff.methods"), third_party("fractions"), third_party("my_helper")
     (False, False, True)
     """
     return name.partition(".")[0] not in {*FIRST_PARTY, *sys.stdlib_module_names}

@@ -90,7 +90,7 @@ def built_in(group: str) -> list[str]:
 
 
 def node(group: str, name: str) -> dict[str, Any]:
-    """What a choice stands for: the signature of its function or class, and what the table of its group says beside.
+    """The node of a choice: the signature of its function or class, and the entries of its group's table.
 
     >>> node("topology", "base_graph")
     {'_target_': 'commeff.topologies.base_graph', 'n': '${workers}', 'k': 1}
@@ -100,14 +100,14 @@ def node(group: str, name: str) -> dict[str, Any]:
 
 @cache
 def _node(group: str, name: str) -> dict[str, Any]:
-    own, target = _table(group).get(name) or {}, _targets(group)[name]
-    if PARTIAL in own:
-        return own
+    entry, target = _table(group).get(name) or {}, _targets(group)[name]
+    if PARTIAL in entry:
+        return entry
     parameters = dict(signature(target))
     if group in OF_FACTORIES:
         parameters.pop(next(iter(parameters)))  # what optimizers and schedules are of
-        own = {PARTIAL: True, **own}
-    return signature_node(parameters, target, group) | own
+        entry = {PARTIAL: True, **entry}
+    return signature_node(parameters, target, group) | entry
 
 
 @cache
@@ -117,11 +117,11 @@ def _targets(group: str) -> dict[str, str]:
     """
     package, table = PACKAGES[group], _table(group)
     names = exported(package)
-    classes = {plain(each): each for each in names}
-    found = {each: f"{package}.{each}" for each in names if group in OF_FUNCTIONS and each.islower()}
-    for name, own in table.items():
-        found[name] = (own or {}).get(TARGET) or f"{package}.{classes[plain(name)]}"
-    return dict(sorted(found.items()))
+    classes = {plain(name): name for name in names}
+    targets = {name: f"{package}.{name}" for name in names if group in OF_FUNCTIONS and name.islower()}
+    for name, entry in table.items():
+        targets[name] = (entry or {}).get(TARGET) or f"{package}.{classes[plain(name)]}"
+    return dict(sorted(targets.items()))
 
 
 @cache
@@ -132,25 +132,25 @@ def _table(group: str) -> dict[str, dict[str, Any] | None]:
 
 
 def signature_node(parameters: Mapping[str, Parameter], target: str, group: str) -> dict[str, Any]:
-    """What parameters are as a node of the configuration: those with the name of another part follow it (`WIRES`), a
+    """Parameters as a node of the configuration: those with the name of another part follow it (`WIRES`), a
     required part has a first choice (`FIRST`), others have their defaults, and `???` where there is none.
 
     A parameter whose name begins with _ is not set, nor one whose default is no plain value.
     """
-    found: dict[str, Any] = {TARGET: target}
+    tree: dict[str, Any] = {TARGET: target}
     for name, parameter in parameters.items():
         default, kind = parameter.default, _kind(parameter.annotation)
         if name.startswith("_") or parameter.kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
             continue
         if name in WIRES and name != group:
-            found[name] = WIRES[name]
+            tree[name] = WIRES[name]
         elif default is Parameter.empty:
-            found[name] = {PART: FIRST[kind]} if kind in FIRST else "???"
+            tree[name] = {PART: FIRST[kind]} if kind in FIRST else "???"
         elif isinstance(default, (list, tuple)):
-            found[name] = [*default]
+            tree[name] = [*default]
         elif default is None or isinstance(default, (int, float, str, bool)):
-            found[name] = default
-    return found
+            tree[name] = default
+    return tree
 
 
 def _kind(hint: Any) -> str:
@@ -164,7 +164,7 @@ def _kind(hint: Any) -> str:
 
 
 def plain(name: str) -> str:
-    """A name without what may be written in several ways.
+    """A name without the characters that may vary in writing.
 
     >>> plain("QSGD"), plain("top-k"), plain("tern_grad") == plain("TernGrad")
     ('qsgd', 'topk', True)
@@ -179,8 +179,8 @@ def gathered(target: object) -> dict[str, dict[str, Any]]:
     {'_target_': 'commeff.transforms.Thinning', 'freeze': 400, 'kappa': 16}
     """
     name = str(target).removeprefix(f"{PACKAGES['method']}.")
-    own = _table("method").get(name) or {}
-    return {key: value for key, value in own.items() if isinstance(value, dict) and TARGET in value}
+    entry = _table("method").get(name) or {}
+    return {key: value for key, value in entry.items() if isinstance(value, dict) and TARGET in value}
 
 
 def current(node: Any) -> Any:
@@ -194,15 +194,15 @@ def current(node: Any) -> Any:
     """
     if not isinstance(node, dict):
         return node
-    found = {name: today(value) if name == TARGET else current(value) for name, value in node.items()}
-    for part, of in gathered(found.get(TARGET)).items():
-        if own := {key: found.pop(key) for key in of if key in found and key != TARGET}:
-            found[part] = {TARGET: of[TARGET]} | own
-    return found
+    updated = {name: today(value) if name == TARGET else current(value) for name, value in node.items()}
+    for part, of in gathered(updated.get(TARGET)).items():
+        if moved := {key: updated.pop(key) for key in of if key in updated and key != TARGET}:
+            updated[part] = {TARGET: of[TARGET]} | moved
+    return updated
 
 
 def version(part: Mapping[str, Any]) -> int:
-    """Of what a part means; 1 until it is corrected. It is in the names of its runs, so that old results stay apart.
+    """The version of a part's meaning, 1 until it is corrected. It is in the names of its runs: old results stay apart.
 
     >>> version(node("method", "post_local_sgd")), version(node("method", "local_sgd"))
     (2, 1)
@@ -231,7 +231,7 @@ def over_mesh(config: Mapping[str, Any]) -> bool:
 def check_version(group: str, part: Mapping[str, Any]) -> None:
     """Refuse a part of a stored configuration that has been corrected since."""
     nodes = [node(group, name) for name in built_in(group)]
-    today = next((version(each) for each in nodes if each["_target_"] == part.get("_target_")), version(part))
+    today = next((version(choice) for choice in nodes if choice["_target_"] == part.get("_target_")), version(part))
     if today != version(part):
         name = str(part["_target_"]).rpartition(".")[2]
         raise ValueError(
@@ -267,7 +267,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(fits(value, choice) for choice in arguments)
     if origin is Literal:
-        return any(value == each and type(value) is type(each) for each in arguments)
+        return any(value == literal and type(value) is type(literal) for literal in arguments)
     if isinstance(value, list) and origin is tuple and Ellipsis not in arguments:
         return len(value) == len(arguments) and all(map(fits, value, arguments))
     if isinstance(value, list) and origin is None and inspect.isclass(hint) and hint.__module__ not in CONTAINERS:

@@ -79,29 +79,29 @@ class Selection:
 def _resolved(value: Any, place: tuple[str, ...], tree: Mapping[str, Any], trail: tuple[str, ...] = ()) -> Any:
     """A value that stands at a place of the tree, without references; `trail` has the references that led here."""
     if isinstance(value, dict):
-        return {name: _resolved(each, (*place, name), tree, trail) for name, each in value.items()}
+        return {name: _resolved(inner, (*place, name), tree, trail) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_resolved(each, place, tree, trail) for each in value]
+        return [_resolved(item, place, tree, trail) for item in value]
     if not isinstance(value, str) or (place[0] == "method" and len(place) == 2 and value in FOLLOWS):
         return value
-    while (found := INNERMOST.search(value)) is not None:
-        reference = found[1]
-        if found[0] in trail:
-            raise ValueError(f"{found[0]} refers to itself")
+    while (match := INNERMOST.search(value)) is not None:
+        reference = match[1]
+        if match[0] in trail:
+            raise ValueError(f"{match[0]} refers to itself")
         name, colon, words = reference.partition(":")
         if colon:
             inner = FUNCTIONS[name](*map(yaml.safe_load, words.split(",")))
         else:
-            inner = _value(reference, place, tree, (*trail, found[0]))
-        if found.span() == (0, len(value)):
+            inner = _value(reference, place, tree, (*trail, match[0]))
+        if match.span() == (0, len(value)):
             return inner
         text = inner if isinstance(inner, str) else yaml.safe_dump(inner, default_flow_style=True).splitlines()[0]
-        value = value.replace(found[0], text)
+        value = value.replace(match[0], text)
     return value
 
 
 def _value(reference: str, place: tuple[str, ...], tree: Mapping[str, Any], trail: tuple[str, ...]) -> Any:
-    """What a reference at a place refers to."""
+    """The value that a reference at a place refers to."""
     key = reference.lstrip(".")
     up = len(reference) - len(key)
     target = (*(place[: len(place) - up] if up else ()), *key.split("."))
@@ -126,21 +126,21 @@ def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> 
     plugins : choices beside the built-in ones.
     """
     names, places = dict(chosen), dict[str, str]()
-    added = {(each.group, each.name): each.node for each in plugins}
+    added = {(choice.group, choice.name): choice.node for choice in plugins}
 
     def part(group: str, name: str, place: str) -> dict[str, Any]:
         places[place] = group
-        own = added.get((group, name)) or node(group, name)
-        return {key: within(value, f"{place}.{key}") for key, value in own.items() if key != BESIDE}
+        settings = added.get((group, name)) or node(group, name)
+        return {key: within(value, f"{place}.{key}") for key, value in settings.items() if key != BESIDE}
 
     def within(value: Any, place: str) -> Any:
         if not isinstance(value, dict) or PART not in value:
             return copy_tree(value)
         group, default = value[PART].split("=")
         name = names.get(place, default)
-        found = part(group, name, place)
-        kept = value if name == default else {key: other for key, other in value.items() if "${" in str(other)}
-        return found | {key: other for key, other in kept.items() if key in found}
+        inner = part(group, name, place)
+        overrides = value if name == default else {key: other for key, other in value.items() if "${" in str(other)}
+        return inner | {key: other for key, other in overrides.items() if key in inner}
 
     method = names.get("method", DEFAULTS["method"])
     suited = DEFAULTS | (added.get(("method", method)) or node("method", method)).get(BESIDE, {}) | names

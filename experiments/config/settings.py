@@ -33,7 +33,7 @@ KINDS = ("constant", "staggered", "drawn")  # of speeds, beside files
 
 
 class Setting(NamedTuple):
-    """What a key may have.
+    """The values that a key may have.
 
     Attributes
     ----------
@@ -133,10 +133,10 @@ def data_skew(config: Mapping[str, Any]) -> str:
     if partition in (None, "iid"):
         return ""
     key, words = {"dirichlet": ("alpha", "alpha {}"), "shards": ("shards", "{} a worker")}.get(partition, ("", ""))
-    said = [str(partition), *([words.format(task[key])] if key in task else [])]
-    own = {} if foreign(str(task["_target_"])) else signature(str(task["_target_"]))
-    default = "partition" in own and all(task.get(k) == own[k].default for k in ("partition", key) if k in own)
-    return ", ".join([*said, *["the default"] * default])
+    parts = [str(partition), *([words.format(task[key])] if key in task else [])]
+    known = {} if foreign(str(task["_target_"])) else signature(str(task["_target_"]))
+    default = "partition" in known and all(task.get(k) == known[k].default for k in ("partition", key) if k in known)
+    return ", ".join([*parts, *["the default"] * default])
 
 
 def participates(config: Mapping[str, Any]) -> bool:
@@ -149,7 +149,7 @@ def participates(config: Mapping[str, Any]) -> bool:
 
 
 def participation_faults(config: Mapping[str, Any]) -> list[str]:
-    """A line for what the keys of participation cannot be."""
+    """A line for each fault in the keys of participation."""
     faults = []
     if not 0 < config["participation"] <= 1:
         faults.append(f"participation must lie in (0, 1], got {config['participation']}")

@@ -19,7 +19,7 @@ from typing import Any, Literal, Union
 
 from commeff.experiments.config.registry import foreign, locate, split
 
-NAMES: dict[str, Any] = {each.__name__: each for each in (int, float, bool, str, list, tuple)}
+NAMES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, bool, str, list, tuple)}
 NAMES |= {"Any": Any, "Union": Union, "Literal": Literal}
 NAMES |= {name: type(name, (), {}) for name in ("Tensor", "Compressor", "Topology")}  # stand for those of that name
 UNSAID: Any = object()
@@ -32,8 +32,8 @@ def signature(target: str) -> Mapping[str, Parameter]:
     >>> [*signature("commeff.compressors.TopK")], signature("commeff.methods.local_sgd")["period"].default
     (['ratio', 'k', 'coded'], 8)
     """
-    found = None if foreign(target) else written(*split(target))
-    return parameters(locate(target)) if found is None else found
+    known = None if foreign(target) else written(*split(target))
+    return parameters(locate(target)) if known is None else known
 
 
 def annotation(target: str, name: str) -> Any:
@@ -42,10 +42,10 @@ def annotation(target: str, name: str) -> Any:
     >>> annotation("commeff.compressors.TopK", "ratio"), annotation("torch.optim.SGD", "nesterov")
     (float | None, <class 'bool'>)
     """
-    own = signature(target).get(name)
-    if own is not None and own.annotation is UNSAID:
-        own = parameters(locate(target)).get(name)
-    return Parameter.empty if own is None else own.annotation
+    parameter = signature(target).get(name)
+    if parameter is not None and parameter.annotation is UNSAID:
+        parameter = parameters(locate(target)).get(name)
+    return Parameter.empty if parameter is None else parameter.annotation
 
 
 def parameters(value: Callable[..., Any]) -> dict[str, Parameter]:
@@ -55,8 +55,8 @@ def parameters(value: Callable[..., Any]) -> dict[str, Parameter]:
     >>> [(p.name, p.annotation) for p in parameters(f).values()]
     [('a', <class 'int'>), ('b', float | None)]
     """
-    found = inspect.signature(value).parameters
-    return {name: each.replace(annotation=_evaluated(each.annotation, value)) for name, each in found.items()}
+    originals = inspect.signature(value).parameters
+    return {name: p.replace(annotation=_evaluated(p.annotation, value)) for name, p in originals.items()}
 
 
 def returned(function: Callable[..., Any]) -> Any:
@@ -78,9 +78,9 @@ def written(module: str, name: str) -> Mapping[str, Parameter] | None:
     >>> written("commeff.compressors", "TopK")["coded"].default, written("commeff.methods", "nothing")
     (False, None)
     """
-    settings = {own: said for own, said in dict(_said(module, name)).items() if said}
-    found = {own: Parameter(own, Parameter.KEYWORD_ONLY, **said) for own, said in settings.items()}
-    return found or ({} if _definition(module, name)[1] else None)
+    settings = {field: facts for field, facts in dict(_fields(module, name)).items() if facts}
+    fields = {field: Parameter(field, Parameter.KEYWORD_ONLY, **facts) for field, facts in settings.items()}
+    return fields or ({} if _definition(module, name)[1] else None)
 
 
 def written_docstrings(target: str) -> list[str]:
@@ -89,22 +89,22 @@ def written_docstrings(target: str) -> list[str]:
     >>> written_docstrings("commeff.compressors.TopK")[0].partition(" ")[0], written_docstrings("x.y")
     ('The', [])
     """
-    found = [] if foreign(target) else [ast.get_docstring(each) for each in _lineage(*split(target))]
-    return [text or "" for text in found]
+    docstrings = [] if foreign(target) else [ast.get_docstring(definition) for definition in _lineage(*split(target))]
+    return [text or "" for text in docstrings]
 
 
 def is_written(target: str, base: str) -> bool | None:
     """Whether the source says that a class of ours has a base of this name; None where it does not have the class."""
-    found = [] if foreign(target) else [*_lineage(*split(target))]
-    return any(each.name == base for each in found) if found else None
+    lineage = [] if foreign(target) else [*_lineage(*split(target))]
+    return any(definition.name == base for definition in lineage) if lineage else None
 
 
 def _lineage(module: str, name: str) -> Iterator[Definition]:
     """A class or function, and the bases of a class, as far as they are written by their names."""
-    module, found = _definition(module, name)
-    if found is not None:
-        yield found
-    for base in found.bases if isinstance(found, ast.ClassDef) else ():
+    module, definition = _definition(module, name)
+    if definition is not None:
+        yield definition
+    for base in definition.bases if isinstance(definition, ast.ClassDef) else ():
         yield from _lineage(module, base.id if isinstance(base, ast.Name) else "")
 
 
@@ -115,35 +115,35 @@ def exported(package: str) -> tuple[str, ...]:
     >>> "choco" in exported("commeff.methods")
     True
     """
-    lists = (each.value for each in _body(package) if isinstance(each, ast.Assign))
-    return next(tuple(map(ast.literal_eval, each.elts)) for each in lists if isinstance(each, ast.List))
+    lists = (statement.value for statement in _body(package) if isinstance(statement, ast.Assign))
+    return next(tuple(map(ast.literal_eval, statement.elts)) for statement in lists if isinstance(statement, ast.List))
 
 
-def _said(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _fields(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Annotations and defaults: of a function, of a class's constructor, or of the fields of a dataclass; nothing of a
     field that its class sets itself.
     """
-    module, found = _definition(module, name)
-    if isinstance(found, ast.FunctionDef):
-        yield from _arguments(found)
-    elif found is not None:
-        own = next((each for each in found.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
-        if own:
-            yield from list(_arguments(own))[1:]
+    module, definition = _definition(module, name)
+    if isinstance(definition, ast.FunctionDef):
+        yield from _arguments(definition)
+    elif definition is not None:
+        init = next((n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        if init:
+            yield from list(_arguments(init))[1:]
             return
-        for base in found.bases:
-            yield from _said(module, base.id if isinstance(base, ast.Name) else "")
-        if any("dataclass" in ast.unparse(decorator) for decorator in found.decorator_list):
-            for each in found.body:
-                if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each.annotation):
-                    fixed = isinstance(each.value, ast.Call) and "init=False" in ast.unparse(each.value)
-                    yield ast.unparse(each.target), {} if fixed else _described(each.annotation, each.value)
+        for base in definition.bases:
+            yield from _fields(module, base.id if isinstance(base, ast.Name) else "")
+        if any("dataclass" in ast.unparse(decorator) for decorator in definition.decorator_list):
+            for line in definition.body:
+                if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):
+                    fixed = isinstance(line.value, ast.Call) and "init=False" in ast.unparse(line.value)
+                    yield ast.unparse(line.target), {} if fixed else _described(line.annotation, line.value)
 
 
 def _arguments(function: ast.FunctionDef) -> Iterator[tuple[str, dict[str, Any]]]:
-    own = function.args
-    defaults: list[ast.expr | None] = [*[None] * (len(own.args) - len(own.defaults)), *own.defaults, *own.kw_defaults]
-    for argument, default in zip((*own.args, *own.kwonlyargs), defaults, strict=True):
+    a = function.args
+    defaults: list[ast.expr | None] = [*[None] * (len(a.args) - len(a.defaults)), *a.defaults, *a.kw_defaults]
+    for argument, default in zip((*a.args, *a.kwonlyargs), defaults, strict=True):
         yield argument.arg, _described(argument.annotation, default)
 
 

@@ -36,8 +36,8 @@ def event_clock(config: Mapping[str, Any], task: Task, strategy: Strategy) -> Ev
             "at the gradients of all workers, which are not there together"
         )
     if paced is None or cluster is not None:
-        told = {"seed": config["seed"], "collective": config["collective"], "dtype": one.parameters.dtype}
-        sent = profile(strategy, one.layout, n, **told)
+        settings = {"seed": config["seed"], "collective": config["collective"], "dtype": one.parameters.dtype}
+        sent = profile(strategy, one.layout, n, **settings)
     if paced is not None:
         lone = 0.0 if cluster is None or sent is None else lone_exchange(sent, cluster, paced.waits_for)
         return OutOfStep(speeds_of(config), paced.waits_for, lone)

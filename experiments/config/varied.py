@@ -26,7 +26,7 @@ SUITED = ("compressor=natural", "topology=lazy")  # to methods that refuse the f
 
 
 def words_of(choice: Choice, words: Sequence[str], groups: Collection[str]) -> list[str]:
-    """Those that set something of a choice: the words of its group, and to a method all that are of no other group.
+    """The words that set something of a choice: the words of its group, and to a method all that are of no other group.
 
     Parameters
     ----------
@@ -46,12 +46,12 @@ def words_of(choice: Choice, words: Sequence[str], groups: Collection[str]) -> l
     return [word for word, part in parts.items() if part not in others]
 
 
-def said_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:
-    """A choice as these words of the command line make it; ValueError where they do not fit."""
-    found = list(_cases(choice, words, plugins))
+def worded_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:
+    """The cases of a choice with these words of the command line; ValueError where they do not fit."""
+    cases = list(_cases(choice, words, plugins))
     if choice.group == "method":
-        require_start(found[0])
-    return found
+        require_start(cases[0])
+    return cases
 
 
 def varied_cases(choice: Choice, plugins: Sequence[Choice]) -> Iterator[Any]:
@@ -62,10 +62,10 @@ def varied_cases(choice: Choice, plugins: Sequence[Choice]) -> Iterator[Any]:
     for change in _changes(choice):
         for words in ([change], [*suited, change]):
             try:
-                found = said_cases(choice, words, plugins)
+                cases = worded_cases(choice, words, plugins)
             except ValueError:
                 continue
-            yield from found
+            yield from cases
             break
 
 
@@ -90,8 +90,8 @@ def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> I
         return compose([*tokens, f"workers={workers}"], plugins, settled=False)
 
     if group == "method":
-        alone = [word for word in tokens if not word.startswith("topology")]  # one worker is no torus
-        yield MethodCase(label, lambda n: strategy([*(tokens if n > 1 else alone), "bucket_mb=0"], n, plugins)[0])
+        single = [word for word in tokens if not word.startswith("topology")]  # one worker is no torus
+        yield MethodCase(label, lambda n: strategy([*(tokens if n > 1 else single), "bucket_mb=0"], n, plugins)[0])
     elif group == "topology":
         refused = None
         accepted = []
