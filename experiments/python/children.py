@@ -14,7 +14,7 @@ REFUSED, INTERRUPTED = 2, 130
 
 
 def command(*words: str, shown: bool = True) -> int:
-    """Run `commeff WORDS` to its end, and pass on what it says. An interrupt reaches it once, and it ends in order.
+    """Run `commeff WORDS` to its end, and pass on its output. An interrupt reaches it once, and it ends in order.
 
     Parameters
     ----------
@@ -44,16 +44,16 @@ def command(*words: str, shown: bool = True) -> int:
         start_new_session=True,  # a terminal's Ctrl-C would reach it twice
         preexec_fn=_prepare,
     )
-    said: list[str] = []
+    lines: list[str] = []
     while True:
         try:
-            _listen(child, said, shown)
+            _listen(child, lines, shown)
             code = child.wait()
             break
         except KeyboardInterrupt:
             child.send_signal(signal.SIGINT)
     if code == REFUSED:
-        raise ConfigError([line.removeprefix("commeff: ") for line in said if line.startswith("commeff: ")])
+        raise ConfigError([line.removeprefix("commeff: ") for line in lines if line.startswith("commeff: ")])
     return code
 
 
@@ -62,9 +62,9 @@ def _prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # where this process ignores it, a child would too
 
 
-def _listen(child: subprocess.Popen[str], said: list[str], shown: bool) -> None:
+def _listen(child: subprocess.Popen[str], lines: list[str], shown: bool) -> None:
     assert child.stderr is not None
     for line in child.stderr:
-        said.append(line.rstrip("\n"))
+        lines.append(line.rstrip("\n"))
         if shown and not line.startswith("commeff: "):
-            print(said[-1], file=sys.stderr, flush=True)
+            print(lines[-1], file=sys.stderr, flush=True)

@@ -51,7 +51,7 @@ class TrainedRun:
 
     @classmethod
     def of(cls, record: Record) -> TrainedRun:
-        """What a run folder says."""
+        """The run of a folder."""
         return cls(record.folder, record.state, record.config, record.summary, record.curve)
 
     def plot(self, metric: str | None = None, against: str = "step", ax: Axes | None = None) -> Axes:
@@ -97,9 +97,9 @@ class Runs:
         self.path = Path(store)
         records = read_store(self.path)
         self._grid = _chosen(self.path, name, records)
-        found = {record.id: record for record in records}
+        by_id = {record.id: record for record in records}
         self._records = {
-            cell.run: found.get(cell.run) or Record(cell.run, self.path / cell.run) for cell in self._grid.cells
+            cell.run: by_id.get(cell.run) or Record(cell.run, self.path / cell.run) for cell in self._grid.cells
         }
 
     def __len__(self) -> int:
@@ -114,7 +114,7 @@ class Runs:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """A row a run."""
+        """One row per run."""
         measured = dict.fromkeys(name for record in self._records.values() for name in record.curve)
         finals = dict.fromkeys((*FINALS, *(name for name in measured if name not in COUNTED)))
         rows = [
@@ -127,7 +127,7 @@ class Runs:
         return self._in_numbers(pd.DataFrame(rows, columns=columns).dropna(axis="columns", how="all"))
 
     def _in_numbers(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Labels of which each is a number are numbers, as what was measured is."""
+        """Turn labels whose values are all numbers into numbers, like the measurements."""
         texts = [key for key in self._labels if key in frame and frame[key].dropna().map(is_number).all()]
         return frame.assign(**{key: pd.to_numeric(frame[key]) for key in texts})
 
@@ -137,7 +137,7 @@ class Runs:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """A row an evaluation of each run."""
+        """One row per evaluation of each run."""
         curves = [
             record.curve.assign(**{**cell.labels, "seed": cell.seed, "run": cell.run})
             for cell, record in zip(self._grid.cells, self._records.values(), strict=True)

@@ -72,7 +72,7 @@ def run(
 
 
 def train_given(
-    given: dict[str, Any],
+    keywords: dict[str, Any],
     store: str | Path,
     folder: str | Path | None,
     plugins: Sequence[str],
@@ -80,9 +80,9 @@ def train_given(
     identity: Mapping[str, Any] | None = None,
 ) -> TrainedRun:
     """`run` of words and objects; with an identity, which says what the objects are, a store names their run too."""
-    _check_plain({name: value for name, value in given.items() if name not in OBJECTS})
-    objects = {name: given.pop(name) for name in OBJECTS if not isinstance(given.get(name, ""), str)}
-    words = [f"{key}={text(value)}" for key, value in given.items()]
+    _check_plain({name: value for name, value in keywords.items() if name not in OBJECTS})
+    objects = {name: keywords.pop(name) for name in OBJECTS if not isinstance(keywords.get(name, ""), str)}
+    words = [f"{key}={text(value)}" for key, value in keywords.items()]
     choices, complaints = adopt([*plugins])
     for complaint in complaints:
         print(complaint, file=sys.stderr)
@@ -102,11 +102,11 @@ def train_given(
     return TrainedRun.of(read_record(path))
 
 
-def _check_plain(given: Mapping[str, Any]) -> None:
+def _check_plain(settings: Mapping[str, Any]) -> None:
     """Refuse objects where words are meant: parts as objects go into a method or a task that is one."""
-    for key, value in given.items():
+    for key, value in settings.items():
         if not isinstance(value, (str, Number, list, tuple, Mapping, Path, type(None))):
-            part = next((own for own, inside in INSIDE.items() if key.partition(".")[0] in inside), "method")
+            part = next((name for name, parts in INSIDE.items() if key.partition(".")[0] in parts), "method")
             example = {"method": "method=methods.dsgd(optimizer, topology)", "task": "a Task with that model"}[part]
             raise ConfigError(
                 [f"{key} must be a name or a number, got a {type(value).__name__}: an object goes into {example}"]
@@ -145,8 +145,8 @@ def _of_objects(
     parts = build(config, task, method)
     config = {name: value for name, value in config.items() if name not in within}
     if task is not None:
-        given = {"given": type(task).__qualname__} | dict(identity or {})
-        config["task"] = {"_target_": "commeff.training.task.Task", **given}
+        facts = {"given": type(task).__qualname__} | dict(identity or {})
+        config["task"] = {"_target_": "commeff.training.task.Task", **facts}
     if method is not None:
         config["method"] = {"_target_": "commeff.core.Strategy", "given": describe(method)}
     path = Path(store) / run_id(config) if folder is None else Path(folder)

@@ -130,15 +130,15 @@ def simulate(
 class _Simulated(Supervised):
     """A task made of a model, a loss and samples."""
 
-    def __init__(self, model: nn.Module, loss: Loss, train: Samples, validation: Samples, **dealt: Any) -> None:
-        super().__init__(train, validation, **dealt)
+    def __init__(self, model: nn.Module, loss: Loss, train: Samples, validation: Samples, **options: Any) -> None:
+        super().__init__(train, validation, **options)
         self._model, self._loss = copy.deepcopy(model), loss
 
     def model(self) -> nn.Module:
         return copy.deepcopy(self._model)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Of a loss that is a mean, that mean at each sample: it has the same mean."""
+        """The loss of each sample. A loss that is a mean is repeated for each, which leaves the mean the same."""
         return self._loss(outputs, targets).expand(len(targets))
 
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
@@ -146,7 +146,7 @@ class _Simulated(Supervised):
         return outputs.argmax(-1) == targets if classes else None
 
     def tensors(self) -> list[Tensor]:
-        """All that is learned from and validated on."""
+        """The inputs and targets of training and validation."""
         return [part for of in (self.train, self.validation) for part in (of.inputs, of.targets)]
 
 
@@ -165,7 +165,7 @@ def _samples(dataset: Any, word: str) -> Samples:
 
 
 def _sources(parts: Sequence[Any], name: str | None) -> Iterator[bytes]:
-    """The code of what a run is made of, libraries apart; `name` stands for what has none."""
+    """The source code of a run's parts, without libraries; `name` stands for a part without source."""
     for part in parts:
         code = part if inspect.isfunction(part) or inspect.isclass(part) else type(part)
         if code.__module__.partition(".")[0] in LIBRARIES:

@@ -76,13 +76,12 @@ def read(file: Path) -> dict[str, Files]:
 
 
 def unpack(file: Path, store: Path) -> list[str]:
-    """Put the runs of a file into a store; their names. Those that are finished there, or run there now, stay as they
-    are."""
+    """Put the runs of a file into a store; their names. Those that are finished or running there stay as they are."""
     runs = read(file)
     stamp(store)
     for run, files in runs.items():
-        with (folder := RunFolder(store / run)).claimed() as own:
-            if own and folder.state not in FINISHED:
+        with (folder := RunFolder(store / run)).claimed() as claimed:
+            if claimed and folder.state not in FINISHED:
                 for name in filter(files.__contains__, KEPT):
                     with open(folder.path / name, "wb", opener=regular) as stream:
                         stream.write(files[name])
@@ -135,21 +134,21 @@ def _decompressed(packed: bytes) -> bytes:
 
 def _members(content: bytes) -> list[tuple[str, bytes | None]]:
     """Names and contents, None for what is no plain file. tarfile also stops at damage: the end must be there."""
-    found, end = list[tuple[str, bytes | None]](), 0
+    files, end = list[tuple[str, bytes | None]](), 0
     with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
         for member in tar:
             if not member.isreg() or member.issparse() or member.size < 0:
                 return [(member.name, None)]
             start = member.offset_data
-            found.append((member.name, content[start : start + member.size]))
+            files.append((member.name, content[start : start + member.size]))
             end = start + -(-member.size // BLOCK) * BLOCK
     if len(content) - end < 2 * BLOCK or content[end:].strip(b"\0"):
-        raise tarfile.ReadError(f"it is damaged or cut off behind {repr(found[-1][0]) if found else 'its beginning'}")
-    return found
+        raise tarfile.ReadError(f"it is damaged or cut off behind {repr(files[-1][0]) if files else 'its beginning'}")
+    return files
 
 
 def _fault(run: str, files: Mapping[str, bytes]) -> str:
-    """Why files are no records of a finished run of that name, "" if they are."""
+    """The reason why files are no records of a finished run of that name, "" if they are."""
     lacking = [f"lacks {run}/{name}" for name in FILES if name not in files]
     if lacking:
         return lacking[0]

@@ -92,7 +92,7 @@ class Crew(Generic[T]):
         stop: Stop | None = None,
         grace: float = GRACE,
     ) -> list[T]:
-        """Wait for what the work returns, by rank.
+        """Wait for the results of the work, by rank.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Crew(Generic[T]):
         return [results[rank] for rank in range(len(self.processes))]
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
-        """What the forks of these ranks have sent since; ("died", exit code) of those that will send nothing more."""
+        """The messages of the forks of these ranks since; ("died", exit code) of those that will send nothing more."""
         by_connection = {self.connections[rank]: rank for rank in ranks}
         ready = wait([*by_connection], timeout=POLL)
         for connection, rank in by_connection.items():
@@ -184,13 +184,13 @@ def crew(
         try:
             for rank in range(size):
                 with enough_files(size):
-                    ours, theirs = context.Pipe()
-                    fork = Fork(rank, size, Stop(), folder / "meeting", theirs)
+                    parent_end, fork_end = context.Pipe()
+                    fork = Fork(rank, size, Stop(), folder / "meeting", fork_end)
                     process: BaseProcess = context.Process(target=_run, args=(fork, work, prepare))
                     process.start()
-                theirs.close()
+                fork_end.close()
                 forks.processes.append(process)
-                forks.connections.append(ours)
+                forks.connections.append(parent_end)
             yield forks
         finally:
             end(forks.processes)

@@ -93,10 +93,10 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 def model_bytes(worker: ShardedWorker) -> dict[str, int]:
     """Bytes of parameters and of gradients."""
-    own = worker.computation.parameters.values()
-    gradients = [parameter.grad for parameter in own if parameter.grad is not None]
+    parameters = worker.computation.parameters.values()
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return {
-        "parameters": storage_bytes(_local([worker.parameters, *own])),
+        "parameters": storage_bytes(_local([worker.parameters, *parameters])),
         "gradients": storage_bytes(_local([worker.gradients, *gradients])),
     }
 

@@ -105,11 +105,11 @@ def _relevant(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
     parts, younger = gathered(node.get("_target_")), YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
-    own = {name: value for name, value in node.items() if name not in parts}
-    own |= {name: value for part in parts for name, value in node.get(part, {}).items() if name != "_target_"}
+    settings = {name: value for name, value in node.items() if name not in parts}
+    settings |= {name: value for part in parts for name, value in node.get(part, {}).items() if name != "_target_"}
     return {
         name: _relevant(value)
-        for name, value in own.items()
+        for name, value in settings.items()
         if name not in IRRELEVANT and (name not in younger or value != younger[name])
     }
 

@@ -52,20 +52,20 @@ def origin_of(config: Mapping[str, Any], run: RunFolder) -> str | None:
         return None
     folder = Path(config["resume_from"])
     try:
-        theirs = current(read_mapping(folder / "config.yaml", parse_yaml))
-        method = theirs["method"]["_target_"]
+        source = current(read_mapping(folder / "config.yaml", parse_yaml))
+        method = source["method"]["_target_"]
     except (OSError, ValueError, KeyError, TypeError):
         raise _fault("be the folder of a run", folder, "has no configuration: give one that is in a store") from None
     if RunFolder(folder).busy:
         raise _fault("have ended", folder, "is under way: stop it, or wait for it")
     if not has_any(folder):
         raise _fault("have a checkpoint", folder, "has none: stop it by Ctrl-C, or let it end")
-    ours = config["method"]["_target_"]
-    if method != ours:
+    target = config["method"]["_target_"]
+    if method != target:
         name = split(method)[1]
-        raise _fault(f"be of this run's method, {split(ours)[1]}", folder, f"is of {name}: give method={name}")
+        raise _fault(f"be of this run's method, {split(target)[1]}", folder, f"is of {name}: give method={name}")
     try:
-        step = Checkpoints(folder / "checkpoints", run=run_id(theirs)).step() or 0
+        step = Checkpoints(folder / "checkpoints", run=run_id(source)).step() or 0
     except CheckpointRefused as refusal:
         raise ConfigError([f"resume_from: {refusal}"]) from None
     if step > config["steps"]:
@@ -74,16 +74,16 @@ def origin_of(config: Mapping[str, Any], run: RunFolder) -> str | None:
 
 
 def differences(run: RunFolder) -> str:
-    """In words, the settings of the parts of a run that are others in the run that it goes on from; "" if none are."""
-    ours = read_mapping(run.path / "config.yaml", parse_yaml)
-    if not ours.get("resume_from"):
+    """The settings, in words, that differ between a run's parts and the run that it goes on from; "" if none do."""
+    config = read_mapping(run.path / "config.yaml", parse_yaml)
+    if not config.get("resume_from"):
         return ""
-    theirs = current(read_mapping(Path(ours["resume_from"]) / "config.yaml", parse_yaml))
+    source = current(read_mapping(Path(config["resume_from"]) / "config.yaml", parse_yaml))
     words = [
-        f"{part}.{key} is {theirs[part][key]} there and {value} here"
+        f"{part}.{key} is {source[part][key]} there and {value} here"
         for part in GROUPS
-        for key, value in (ours.get(part) or {}).items()
-        if key in (theirs.get(part) or {}) and theirs[part][key] != value
+        for key, value in (config.get(part) or {}).items()
+        if key in (source.get(part) or {}) and source[part][key] != value
     ]
     return f" ({', '.join(words)})" if words else ""
 
@@ -102,17 +102,17 @@ def keep_graphs(config: Mapping[str, Any], folder: Path) -> None:
     """
     from commeff.experiments.config.build import topology  # with torch
 
-    kept = {}
+    matrices = {}
     for node in _from_files(config):
         graph = topology({"topology": node})
         if (period := graph.period or 1) * graph.n**2 <= LARGEST:
-            kept[_key(node)] = [graph.at(step).dense().tolist() for step in range(period)]
-    if kept:
-        rewrite(folder / GRAPHS, json.dumps(kept) + "\n")
+            matrices[_key(node)] = [graph.at(step).dense().tolist() for step in range(period)]
+    if matrices:
+        rewrite(folder / GRAPHS, json.dumps(matrices) + "\n")
 
 
 def inside(node: Any, folder: Path) -> Any:
-    """A configuration in a store, or a part of it, such that what is built of it opens no file that it names.
+    """A configuration in a store, or a part of it, changed so that parts built of it open no file that it names.
 
     Parameters
     ----------
@@ -163,10 +163,10 @@ def _key(node: Mapping[str, Any]) -> str:
     return json.dumps(node, sort_keys=True)
 
 
-def _matrices(kept: Any) -> list[Any] | None:
+def _matrices(content: Any) -> list[Any] | None:
     """(period, n, n) numbers; whether they are weights is seen where they are made matrices."""
     try:
-        array = np.array(kept, dtype=np.float64)
+        array = np.array(content, dtype=np.float64)
     except (TypeError, ValueError):
         return None
     square = array.ndim == 3 and array.shape[1] == array.shape[2] and 0 < array.size <= LARGEST
@@ -174,7 +174,7 @@ def _matrices(kept: Any) -> list[Any] | None:
 
 
 def plugin_info(config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """By file or package, where each plug-in of a configuration comes from; what nobody knows is left out.
+    """The origin of each plug-in of a configuration, by file or package; unknown facts are left out.
 
     >>> plugin_info({"method": {"_target_": "commeff.methods.choco"}})
     {}
@@ -190,10 +190,10 @@ def _name(target: str) -> str:
 def _facts(target: str) -> dict[str, str]:
     module = sys.modules[locate(target).__module__]
     file, name = Path(module.__file__ or ""), _name(target)
-    found = {} if name.endswith(".py") else _package(name)
-    if "commit" not in found:
-        found |= checkout(file)
-    return found | {"digest": source_digest(target)}
+    facts = {} if name.endswith(".py") else _package(name)
+    if "commit" not in facts:
+        facts |= checkout(file)
+    return facts | {"digest": source_digest(target)}
 
 
 def checkout(file: Path) -> dict[str, str]:
@@ -207,7 +207,7 @@ def checkout(file: Path) -> dict[str, str]:
 
 
 def _package(name: str) -> dict[str, str]:
-    """What an installed package says of itself, and where pip had it from."""
+    """The facts in an installed package's metadata, and where pip had it from."""
     distributions = metadata.packages_distributions().get(name)
     if not distributions:
         return {}
@@ -216,11 +216,11 @@ def _package(name: str) -> dict[str, str]:
         label.strip().lower(): url.strip() for label, _, url in map(_parts, about.metadata.get_all("Project-URL") or ())
     }
     links |= {"home": about.metadata["Home-page"]} if about.metadata["Home-page"] else {}
-    found = {"version": about.version}
-    found |= next(({"repository": public(links[label])} for label in LINKS if label in links), {})
+    facts = {"version": about.version}
+    facts |= next(({"repository": public(links[label])} for label in LINKS if label in links), {})
     origin = json.loads(about.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id")
-    return found | ({"repository": public(origin["url"]), "commit": commit[:10]} if commit else {})
+    return facts | ({"repository": public(origin["url"]), "commit": commit[:10]} if commit else {})
 
 
 def _parts(link: str) -> tuple[str, str, str]:

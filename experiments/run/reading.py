@@ -47,7 +47,7 @@ def read_text(path: Path) -> str:
 
 
 def own_file(path: str, flags: int) -> int:
-    """For `open(path, opener=own_file)`: a regular file, as `commeff.files.regular` has it, to which no link leads."""
+    """An opener for `open`: a regular file, as `commeff.files.regular` has it, to which no link leads."""
     return regular(path, flags | os.O_NOFOLLOW)
 
 
@@ -108,7 +108,7 @@ class Bounded(yaml.SafeLoader):
         super().__init__(stream)
 
     def get_single_node(self) -> yaml.Node | None:
-        """The whole, unless it is beyond the bounds."""
+        """The whole document, unless it is beyond the bounds."""
         node = super().get_single_node()
         if node is not None:
             _measure(node)
@@ -121,19 +121,19 @@ def _measure(root: yaml.Node) -> None:
 
     def measure(node: yaml.Node) -> tuple[int, int]:
         if id(node) in measured:
-            found = measured[id(node)]
-            if found is None:
+            size = measured[id(node)]
+            if size is None:
                 raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
-            return found
+            return size
         measured[id(node)] = None
         inside = [measure(part) for part in _parts(node)]
-        found = 1 + sum(values for values, _ in inside), 1 + max((depth for _, depth in inside), default=0)
-        if found[0] > VALUES:
+        size = 1 + sum(values for values, _ in inside), 1 + max((depth for _, depth in inside), default=0)
+        if size[0] > VALUES:
             raise TooLargeError(f"must have at most {VALUES:,} values with its aliases written out, got more")
-        if found[1] > DEPTH:
+        if size[1] > DEPTH:
             raise TooLargeError(f"must have lists and mappings nested at most {DEPTH} deep, got more")
-        measured[id(node)] = found
-        return found
+        measured[id(node)] = size
+        return size
 
     measure(root)
 

@@ -65,7 +65,7 @@ def run_one(
     forks: Forks = LOCAL,
     parts: Parts | None = None,
 ) -> dict[str, Any]:
-    """Run what `config` describes in `folder`.
+    """Run a configuration in `folder`.
 
     A finished run is not repeated: its summary is read. An interrupted one goes on from its last checkpoint.
     Ctrl-C, a scheduler's SIGTERM or `stop` ends it after the step under way, with a checkpoint; the state is then
@@ -147,10 +147,10 @@ def claim(
     """
     sweep()
     try:
-        own = resources.enter_context(run.claimed())
+        claimed = resources.enter_context(run.claimed())
         if (summary := run.result(config)) is not None:
             return summary
-        if not own:
+        if not claimed:
             who = run.read("status.json").get("pid", "unknown")
             raise RunBusy(f"{run.path} is running in process {who}; wait for it, or stop it first")
         checkpoints = Checkpoints(run.path / "checkpoints", run=run_id(config))
@@ -206,11 +206,11 @@ def supervise(
 
 
 def _out_of_memory(error: BaseException | None) -> bool:
-    """Of this process, whatever was made of it on the way; torch has a type for it on GPUs only."""
+    """Whether an error, or its cause, is that memory ran out; torch has a type for it on GPUs only."""
     if error is None:
         return False
-    own = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-    return own or _out_of_memory(error.__cause__)
+    of_memory = isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    return of_memory or _out_of_memory(error.__cause__)
 
 
 def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train:
@@ -262,7 +262,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
 def _placed(
     config: Mapping[str, Any], parts: Parts, task: Task, distributed: bool
 ) -> tuple[Strategy, Communicator, ShardedWorker | None]:
-    """What a process of a run trains with; a worker of its own where each lies on several processes."""
+    """The parts that a process of a run trains with; a worker of its own where each lies on several processes."""
     if not distributed or not over_mesh(config):
         return parts.strategy, communicator(config, distributed=True) if distributed else parts.communicator, None
     mesh = Mesh(**degrees(config), device=config["device"])

@@ -34,7 +34,7 @@ SILENCE = 600.0  # seconds after which a run on another machine counts as dead
 
 
 def check_store(store: Path) -> None:
-    """Refuse what is no store, or one of another version."""
+    """Refuse a folder that is no store, or one of another version."""
     if store.exists() and not store.is_dir():
         raise ValueError(f"a store must be a folder that holds one folder a run, got the file {store}")
     if not store.is_dir():
@@ -89,7 +89,7 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._found: str | None = None  # the state in which a claim has found it, until it runs
+        self._state_before: str | None = None  # the state in which a claim has found it, until it runs
 
     @contextmanager
     def claimed(self) -> Iterator[bool]:
@@ -99,12 +99,12 @@ class RunFolder:
         would write into those, too.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        for linked in (each for each in self.path.iterdir() if each.is_symlink() and each.is_dir()):
+        for linked in (entry for entry in self.path.iterdir() if entry.is_symlink() and entry.is_dir()):
             raise OSError(errno.ELOOP, f"{linked.name} is a link, through which nothing is written", str(self.path))
         with open(self.path / "lock", "w", opener=regular) as lock:
-            own = self._locked(lock)
-            self._found = self.read("status.json").get("state") if own else None
-            yield own
+            claimed = self._locked(lock)
+            self._state_before = self.read("status.json").get("state") if claimed else None
+            yield claimed
 
     def _locked(self, lock: IO[str]) -> bool:
         """Try to lock; a few times, since others may look at the lock for a moment."""
@@ -133,7 +133,7 @@ class RunFolder:
         return False
 
     def create(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
-        """Write what runs here and where."""
+        """Write the configuration and the environment of the run."""
         rewrite(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
         self.write("env.json", environment)
 
@@ -161,14 +161,14 @@ class RunFolder:
         """
         before = self.read("status.json")
         counts = {name: before[name] if isinstance(before.get(name), int) else 0 for name in COUNTS}
-        if state == "running" and self._found is not None:
+        if state == "running" and self._state_before is not None:
             counts["restarts"] += 1
-            counts["preemptions"] += self._found in ("killed", "running")
-            self._found = None
+            counts["preemptions"] += self._state_before in ("killed", "running")
+            self._state_before = None
         place = {"host": socket.gethostname(), "pid": os.getpid(), "time": time.time()}
-        kept = {name: count for name, count in counts.items() if count}
-        kept |= {"origin": before["origin"]} if "origin" in before else {}
-        self.write("status.json", {"state": state, **kept, **facts, **place})
+        record = {name: count for name, count in counts.items() if count}
+        record |= {"origin": before["origin"]} if "origin" in before else {}
+        self.write("status.json", {"state": state, **record, **facts, **place})
 
     def result(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The summary of a finished run, None of any other.
@@ -226,13 +226,13 @@ def state_of(status: Mapping[str, Any], summarised: bool) -> str:
         return state
     if not {"host", "pid", "time"} <= status.keys():
         return "killed"
-    here = status["host"] == socket.gethostname()
-    lives = _alive(status["pid"]) if here else time.time() - status["time"] < SILENCE
+    local = status["host"] == socket.gethostname()
+    lives = _alive(status["pid"]) if local else time.time() - status["time"] < SILENCE
     return "running" if lives else "killed"
 
 
 def finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity.
+    """Replace NaN and infinity, which JSON does not have.
 
     >>> finite(1.5), finite(math.nan), finite("text")
     (1.5, None, 'text')

@@ -178,7 +178,7 @@ def revision(file: Path) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str | None:
-    """What git answers in a folder; None if it refuses, or is not there."""
+    """Git's answer in a folder; None if it refuses, or is not there."""
     try:
         words = ["git", "-C", str(folder), *arguments]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()

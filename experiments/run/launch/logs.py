@@ -14,7 +14,7 @@ from commeff.files import regular
 
 
 class Output:
-    """Where the output of one member goes.
+    """The destination of the output of one member.
 
     Rank 0 keeps the terminal for its own lines; all else, and what libraries write past Python, goes to the log: to a
     temporary file first, since a run that never begins leaves no log.

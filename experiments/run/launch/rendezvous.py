@@ -133,7 +133,7 @@ class Rendezvous:
         threading.Thread(target=beat, daemon=True).start()
 
     def diagnose(self, error: Exception) -> tuple[MemberLost | CheckpointRefused, bool]:
-        """Why the run ended, now that this member has met `error`, and whether this member is to report it.
+        """The reason why the run ended, now that this member has met `error`, and whether this member is to report it.
 
         What one member refuses to go on from, all refuse. A member records its failure before its connections close, so
         the first record is the cause; unless a member ended without one: then the cause is whoever sends no heartbeat.
