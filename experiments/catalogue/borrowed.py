@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Borrowed:
-    """What `torch.optim` says elsewhere.
+    """The description of a part of `torch.optim`.
 
     Attributes
     ----------

@@ -62,9 +62,9 @@ def composition(
     for kind in GROUPS if group is None else (group,):
         for name, words in catalogue(kind, plugins).items():
             choice = next((p.node for p in plugins if p.group == kind and p.name == name), None) or node(kind, name)
-            found = kinds[kind](name, choice) if kind in kinds else {}
+            row = kinds[kind](name, choice) if kind in kinds else {}
             paper = _paper(kind, name, choice)
-            rows[f"{kind}={name}"] = {"": words} | found | ({"paper": paper} if paper else {})
+            rows[f"{kind}={name}"] = {"": words} | row | ({"paper": paper} if paper else {})
     return rows
 
 
@@ -76,20 +76,20 @@ def _paper(kind: str, name: str, choice: Mapping[str, Any]) -> str:
 
 def _method(name: str, choice: Mapping[str, Any], layout: Layout, workers: int, plugins: Sequence[Choice]) -> Row:
     verdicts = [_verdicts(case.build(FEW)) for case in cases(locate(choice["_target_"]))]
-    best = verdicts[0] if all(each == verdicts[0] for each in verdicts) else dict.fromkeys(CUTS, "as its compressor")
+    best = verdicts[0] if all(v == verdicts[0] for v in verdicts) else dict.fromkeys(CUTS, "as its compressor")
     try:
-        found = facts(name, layout, workers, plugins)
+        effects = facts(name, layout, workers, plugins)
     except (ConfigError, ValueError) as refusal:
         return {"sends": f"not known: {str(refusal).splitlines()[-1].strip()}", "split": _split(best)}
-    parts = ", ".join(word.partition("=")[2] for word in found.setting)
-    sent = f"{_bytes(found.sent.payload_bytes)}, {_bytes(found.sent.wire_bytes)} on the wire"
+    parts = ", ".join(word.partition("=")[2] for word in effects.setting)
+    sent = f"{_bytes(effects.sent.payload_bytes)}, {_bytes(effects.sent.wire_bytes)} on the wire"
     row = {
         "sends": f"{sent} ({parts})" if parts else sent,
-        "state": f"{found.state_bytes / (4 * layout.d):.3g} models",
-        "absent": found.returns,
+        "state": f"{effects.state_bytes / (4 * layout.d):.3g} models",
+        "absent": effects.returns,
     }
-    if found.sent.note:
-        row["sends"] += f"; {found.sent.note}"
+    if effects.sent.note:
+        row["sends"] += f"; {effects.sent.note}"
     refused = refuses(name, plugins)
     return row | ({"refuses": ", ".join(refused)} if refused else {}) | {"split": _split(best)}
 
@@ -99,8 +99,8 @@ def _compressor(name: str, choice: Mapping[str, Any], plugins: Sequence[Choice])
     samples = target.samples()
     verdicts = {str(sample): _verdicts(methods.compressed_sgd(SGD, sample)) for sample in samples}
     first, *others = verdicts.values()
-    same = all(each == first for each in others)
-    some = [words for words, each in verdicts.items() if set(each.values()) == {"exact"}]
+    same = all(verdict == first for verdict in others)
+    some = [words for words, verdict in verdicts.items() if set(verdict.values()) == {"exact"}]
     split = _split(first) if same else f"{_split(dict.fromkeys(CUTS, 'own'))}; exact: {', '.join(some)}"
     return _message(name, plugins) | {"split": split}
 
@@ -109,13 +109,13 @@ def _message(name: str, plugins: Sequence[Choice]) -> Row:
     try:
         _, config = strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS, plugins)
         compressor = build.part(config, "compressor")
-        found = lost(compressor)
+        constants = lost(compressor)
     except (ConfigError, ValueError) as refusal:
         return {"sends": f"not known: {str(refusal).splitlines()[-1].strip()}"}
-    kind = "biased" if found["omega"] is None else f"unbiased, omega {found['omega']:.3g}"
-    kind += "" if found["delta"] is None else f", delta {found['delta']:.3g}"
+    kind = "biased" if constants["omega"] is None else f"unbiased, omega {constants['omega']:.3g}"
+    kind += "" if constants["delta"] is None else f", delta {constants['delta']:.3g}"
     summable = "added in flight" if compressor.summable else "gathered by all"
-    return {"sends": f"{found['bits']:.3g} bits a number of 1,000,000, {summable}", "error": kind}
+    return {"sends": f"{constants['bits']:.3g} bits a number of 1,000,000, {summable}", "error": kind}
 
 
 def _topology(name: str, choice: Mapping[str, Any], workers: int, plugins: Sequence[Choice]) -> Row:
@@ -133,8 +133,8 @@ def _topology(name: str, choice: Mapping[str, Any], workers: int, plugins: Seque
 
 def _optimizer(name: str, choice: Mapping[str, Any], layout: Layout, plugins: Sequence[Choice]) -> Row:
     try:
-        found = facts("psgd", layout, WORKERS, plugins, {"optimizer": (f"optimizer={name}",)})
-        state = f"{found.state_bytes / (4 * layout.d):.3g} models"
+        effects = facts("psgd", layout, WORKERS, plugins, {"optimizer": (f"optimizer={name}",)})
+        state = f"{effects.state_bytes / (4 * layout.d):.3g} models"
     except (ConfigError, ValueError) as refusal:
         state = f"not known: {str(refusal).splitlines()[-1].strip()}"
     return {"state": state, "split": _split(_verdicts(methods.psgd(partial(locate(choice["_target_"]), lr=0.1))))}

@@ -47,18 +47,18 @@ def constant(config: Mapping[str, Any], part: str, name: str) -> float:
     """
     if part not in config:
         raise NoPartError(f"the method has no {part}")
-    own, task = (json.dumps({key: config.get(key)}, sort_keys=True) for key in (part, "task"))
-    found = _of_task(own).get(name) if part == "task" else None
+    node, task = (json.dumps({key: config.get(key)}, sort_keys=True) for key in (part, "task"))
+    value = _of_task(node).get(name) if part == "task" else None
     if part == "topology" and name in NAMES[part]:
-        found = _of_topology(own, name)
+        value = _of_topology(node, name)
     elif part == "compressor" and name in NAMES[part]:
-        found = _of_compressor(own, int(_of_task(task)["d"]), name)
-    if found is None:
-        known = NAMES[part] if part in NAMES else [*_of_task(own)]
+        value = _of_compressor(node, int(_of_task(task)["d"]), name)
+    if value is None:
+        known = NAMES[part] if part in NAMES else [*_of_task(node)]
         raise NoConstantError(
             f"{part} has no constant {name!r}{did_you_mean(name, known)}; choose from {', '.join(known)}"
         )
-    return float(found)
+    return float(value)
 
 
 @cache
@@ -78,8 +78,8 @@ def _of_topology(config: str, name: str) -> float | None:
 
     topology = build.topology(json.loads(config))
     if name in ("n", "period"):
-        found: float | None = getattr(topology, name)
-        return found
+        size: float | None = getattr(topology, name)
+        return size
     if name == "contraction":
         return contraction(topology)
     matrix = topology.at(0)
@@ -99,5 +99,5 @@ def _of_compressor(config: str, d: int, name: str) -> float | None:
     compressor = build.part(json.loads(config), "compressor")
     if name == "bits":
         return bits(compressor, Layout.flat(d))
-    found: float | None = getattr(compressor, name)(d)
-    return found
+    value: float | None = getattr(compressor, name)(d)
+    return value

@@ -53,10 +53,10 @@ def _summary(name: str, target: str) -> str:
 
 def docstrings(target: str) -> list[str]:
     """The docstring of a part, and those of its bases; from the source, unless that does not have them."""
-    if any((found := written_docstrings(target))[:1]):
-        return found
+    if any((texts := written_docstrings(target))[:1]):
+        return texts
     value = locate(target)
-    return [inspect.getdoc(each) or "" for each in (inspect.getmro(value) if inspect.isclass(value) else [value])]
+    return [inspect.getdoc(base) or "" for base in (inspect.getmro(value) if inspect.isclass(value) else [value])]
 
 
 def summary(target: Any) -> str:
@@ -93,16 +93,16 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
         console.print(Syntax(words, "yaml", background_color="default"))
     else:
         console.print(words, markup=False, highlight=False, soft_wrap=True)
-    given = dict(word.split("=", 1) for word in settings if "=" in word)
-    named = [group for group in GROUPS if group in config and group in given]
+    choices = dict(word.split("=", 1) for word in settings if "=" in word)
+    named = [group for group in GROUPS if group in config and group in choices]
     explained = named or ["method"] * ("method" in config) or [*config]
-    texts = [explanation(config[group]["_target_"], plain(given.get(group, ""))) for group in explained]
+    texts = [explanation(config[group]["_target_"], plain(choices.get(group, ""))) for group in explained]
     text = "\n\n".join(texts if config.get("clip") is None else [*texts, clipping(config)])
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def clipping(config: Mapping[str, Any]) -> str:
-    """Of which gradient `clip` bounds the norm, under the method of a configuration.
+    """The gradient whose norm `clip` bounds, under the method of a configuration.
 
     >>> from commeff.experiments.config.compose import compose
     >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
@@ -111,11 +111,11 @@ def clipping(config: Mapping[str, Any]) -> str:
     from commeff.core.properties import is_rowwise
     from commeff.experiments.config.build import strategy
 
-    averaged, own = "what averaging makes of the gradients", "each worker's own gradient, before its step"
+    averaged, local = "what averaging makes of the gradients", "each worker's own gradient, before its step"
     try:
-        of = own if is_rowwise(strategy(config).gradients) else averaged
+        of = local if is_rowwise(strategy(config).gradients) else averaged
     except (TypeError, ValueError):  # unfinished, or parts that do not fit
-        of = f"{averaged}, where the method averages gradients, else {own}"
+        of = f"{averaged}, where the method averages gradients, else {local}"
     return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."
 
 
@@ -132,10 +132,10 @@ def explanation(target: str, name: str = "") -> str:
     """
     torchs = f"It is torch's own: {target} in its documentation has every parameter."
     if target.startswith("torch.") and name in BORROWED:
-        found = BORROWED[name]
-        update = "\n".join(f"    {line}" for line in found.update)
-        return "\n\n".join([found.says, update, torchs, f"References\n----------\n{found.paper}"])
-    own = docstrings(target)
+        borrowed = BORROWED[name]
+        update = "\n".join(f"    {line}" for line in borrowed.update)
+        return "\n\n".join([borrowed.says, update, torchs, f"References\n----------\n{borrowed.paper}"])
+    texts = docstrings(target)
     if target.startswith("torch."):
-        return plain_math("\n\n".join([own[0].partition("\n")[0], torchs]))
-    return plain_math("\n\n".join([own[0], *(text for text in own[1:] if "Parameters\n" in text)]))
+        return plain_math("\n\n".join([texts[0].partition("\n")[0], torchs]))
+    return plain_math("\n\n".join([texts[0], *(text for text in texts[1:] if "Parameters\n" in text)]))

@@ -46,7 +46,7 @@ TRIED = {  # what a method may refuse, by example
 
 @dataclass(frozen=True)
 class Facts:
-    """What a method does in an example's setting.
+    """The facts about a method in an example's setting.
 
     Attributes
     ----------
@@ -61,12 +61,12 @@ class Facts:
 
     @property
     def state_bytes(self) -> int:
-        """What a worker holds between steps beside parameters and gradient."""
+        """The bytes that a worker holds between steps beside parameters and gradient."""
         return sum(self.sent.memory_bytes.values())
 
     @property
     def returns(self) -> str:
-        """What a worker has that was absent from some steps."""
+        """The state of a worker that was absent from some steps."""
         if any(absence_faults(self.built)):
             return "nobody may be absent"
         return "gets the model" if self.built.agrees() else "goes on from its own"
@@ -112,20 +112,20 @@ def facts(
 
 
 def refuses(name: str, plugins: Sequence[Choice] = ()) -> list[str]:
-    """Which kinds of graphs and messages a method refuses.
+    """The kinds of graphs and messages that a method refuses.
 
     >>> refuses("choco"), refuses("dcd_psgd")
     (['graphs that change'], ['graphs that change', 'biased compressors', 'compressors with no constants'])
     """
     choice = next((p.node for p in plugins if p.group == "method" and p.name == name), None) or node("method", name)
-    found = []
+    kinds = []
     for kind, (part, words) in TRIED.items():
         if part in takes(choice):
             try:
                 facts(name, layout_of(100), plugins=plugins, parts={part: words})
             except (ConfigError, ValueError):
-                found.append(kind)
-    return found
+                kinds.append(kind)
+    return kinds
 
 
 def reference(target: str) -> str:
@@ -146,7 +146,7 @@ def lost(compressor: Compressor) -> dict[str, Any]:
 
 
 def bits(compressor: Compressor, layout: Layout) -> float:
-    """What a coordinate takes on the wire, of float32 vectors.
+    """The bits per coordinate of float32 vectors on the wire.
 
     >>> from commeff import compressors
     >>> bits(compressors.TopK(k=2), Layout.flat(64))  # 10 bytes: 2 of 32 bits, and places of 6
@@ -166,7 +166,7 @@ def contraction(topology: Topology) -> float:
     rest = np.full((topology.n, topology.n), 1 / topology.n)
     if topology.period is None:  # drawn anew: the root of what a step does to the square, on average
         drawn = [topology.at(step).dense() for step in range(STEPS)]
-        left, steps = np.mean([each.T @ each for each in drawn], axis=0) - rest, 2
+        left, steps = np.mean([matrix.T @ matrix for matrix in drawn], axis=0) - rest, 2
     else:
         left, steps = np.eye(topology.n) - rest, topology.period
         for step in range(steps):

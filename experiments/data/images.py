@@ -21,12 +21,12 @@ def scan(folder: Path) -> tuple[list[str], list[Path], NDArray[np.int64]]:
     _check_links(folder)
     classes = sorted(place.name for place in folder.iterdir() if place.is_dir())
     files = [_images(folder / name) for name in classes]
-    empty = [name for name, found in zip(classes, files, strict=True) if not found]
+    empty = [name for name, images in zip(classes, files, strict=True) if not images]
     if empty or not classes:
         reason = f"no image in {', '.join(empty)}" if empty else "it has no sub-folder"
         raise DataError(f"{folder} is no folder of images, one sub-folder a class: {reason}")
-    labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
-    return classes, [file for found in files for file in found], labels
+    labels = np.repeat(np.arange(len(classes)), [len(images) for images in files])
+    return classes, [file for images in files for file in images], labels
 
 
 def _images(folder: Path) -> list[Path]:

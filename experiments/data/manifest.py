@@ -138,5 +138,5 @@ def find(name: str) -> DataSet:
     Traceback (most recent call last):
     ValueError: data set must be one of fashion_mnist, cifar10, ...
     """
-    known = {each.replace("-", "_"): data for each, data in DATA_SETS.items()}
+    known = {key.replace("-", "_"): data for key, data in DATA_SETS.items()}
     return require.choose(known, **{"data set": name.replace("-", "_")})

@@ -17,7 +17,7 @@ def class_counts(labels: NDArray, indices: Sequence[NDArray[np.int64]]) -> NDArr
            [0, 1]])
     """
     _, classes = np.unique(labels, return_inverse=True)
-    return np.stack([np.bincount(classes[own], minlength=classes.max() + 1) for own in indices])
+    return np.stack([np.bincount(classes[rows], minlength=classes.max() + 1) for rows in indices])
 
 
 def heterogeneity(counts: NDArray[np.int64]) -> float:
@@ -28,9 +28,9 @@ def heterogeneity(counts: NDArray[np.int64]) -> float:
     >>> heterogeneity(np.array([[5, 5], [1, 1]])), heterogeneity(np.array([[4, 0], [0, 4]]))
     (0.0, 0.5)
     """
-    own = counts / counts.sum(1, keepdims=True)
+    local = counts / counts.sum(1, keepdims=True)
     everyone = counts.sum(0) / counts.sum()
-    return float(0.5 * np.abs(own - everyone).sum(1).mean())
+    return float(0.5 * np.abs(local - everyone).sum(1).mean())
 
 
 def draw(counts: NDArray[np.int64], classes: list[str], title: str, path: Path) -> None:

@@ -35,13 +35,13 @@ class Finding:
 
 
 def verify(data_dir: Path, names: Sequence[str] = ()) -> list[Finding]:
-    """What is there of the data sets called `names`, by default of all."""
+    """The files present of the data sets called `names`, by default of all."""
     chosen = [find(name) for name in names] or list(DATA_SETS.values())
     return [inspect(data_dir, name, data) for name, data in DATA_SETS.items() if data in chosen]
 
 
 def inspect(data_dir: Path, name: str, data: DataSet) -> Finding:
-    """What is there of one data set."""
+    """The files present of one data set."""
     folder = data_dir / data.folder
     sums = {file: md5(folder / file) for file in data.files if (folder / file).is_file()}
     absent = tuple(file for file in data.files if file not in sums)

@@ -16,7 +16,7 @@ Solution = Callable[..., Any]  # a student's function, one that errs in a known 
 
 @dataclass(frozen=True)
 class Law:
-    """What must hold of a function.
+    """A law that a function must satisfy.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Law:
 
 @cache
 def known(law: Law, solution: Solution) -> Mapping[str, Any]:
-    """What a solution of ours gives."""
+    """The results of a solution of ours."""
     return law.measure(solution)
 
 

@@ -61,11 +61,11 @@ def _ring(
     if sends == "nothing":
         return mean(x)
     if sends == "vectors":
-        own, passed = x.copy(), list(x)
+        sums, passed = x.copy(), list(x)
         for _ in range(n - 1):
             passed = exchange(passed)
-            own += np.stack(passed)
-        return own / n
+            sums += np.stack(passed)
+        return sums / n
     chunks = x.copy().reshape(n, n, d // n)
     for half, count in enumerate(rounds(n)):
         for t in range(count):

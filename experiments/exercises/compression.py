@@ -28,13 +28,13 @@ class _Rows:
         self.compressor = compressor
 
     def __call__(self, vectors: Array) -> Array:
-        given = torch.tensor(np.atleast_2d(vectors))
-        return self.compressor.compress(given, WorkerRandom(0, range(len(given)))).decode().numpy()
+        rows = torch.tensor(np.atleast_2d(vectors))
+        return self.compressor.compress(rows, WorkerRandom(0, range(len(rows)))).decode().numpy()
 
 
 def _quantised(v: Array, levels: int, random: np.random.Generator) -> Array:
-    given = torch.tensor(v)
-    return QSGD(levels).compress(given, WorkerRandom(int(random.integers(1 << 30)), range(len(v)))).decode().numpy()
+    rows = torch.tensor(v)
+    return QSGD(levels).compress(rows, WorkerRandom(int(random.integers(1 << 30)), range(len(v)))).decode().numpy()
 
 
 def _drawn(asked: str, statistic: Callable[[Array, Array], Any]) -> Callable[[Solution], dict[str, Any]]:

@@ -47,12 +47,12 @@ def judge(assignment: Assignment, solution: Solution | None, file: str = "", sec
     if not callable(solution):
         missing = f"there is no function {assignment.name}"
         return [Verdict(assignment.name, "exercise", law.expected, "broken", missing) for law in assignment.laws]
-    found = [_measured(law, solution, file, seconds) for law in assignment.laws]
+    runs = [_measured(law, solution, file, seconds) for law in assignment.laws]
     faults = [
         answers if isinstance(answers, str) else law.fault(known(law, assignment.right), answers)
-        for law, answers in zip(assignment.laws, found, strict=True)
+        for law, answers in zip(assignment.laws, runs, strict=True)
     ]
-    reason = _diagnosis(assignment, solution, found, seconds) if any(faults) else ""
+    reason = _diagnosis(assignment, solution, runs, seconds) if any(faults) else ""
     return [
         Verdict(assignment.name, "exercise", law.expected, "broken", "; ".join(filter(None, (fault, reason))))
         if fault
@@ -62,7 +62,7 @@ def judge(assignment: Assignment, solution: Solution | None, file: str = "", sec
 
 
 def _measured(law: Law, solution: Solution, file: str, seconds: float) -> Mapping[str, Any] | str:
-    """What a student's function gives, or its error in a line."""
+    """The results of a student's function, or its error in a line."""
     try:
         with contained(), _limited(seconds):
             answers = law.measure(solution)
@@ -72,14 +72,14 @@ def _measured(law: Law, solution: Solution, file: str, seconds: float) -> Mappin
         return describe_error(error, file)
 
 
-def _diagnosis(assignment: Assignment, solution: Solution, found: list[Mapping[str, Any] | str], seconds: float) -> str:
+def _diagnosis(assignment: Assignment, solution: Solution, runs: list[Mapping[str, Any] | str], seconds: float) -> str:
     """The sentence on the misreading that gives all that the function gives; '' if none does, or it gives errors."""
-    measured = [(law, got) for law, got in zip(assignment.laws, found, strict=True) if not isinstance(got, str)]
-    if len(measured) < len(found):
+    measured = [(law, got) for law, got in zip(assignment.laws, runs, strict=True) if not isinstance(got, str)]
+    if len(measured) < len(runs):
         return ""
     for law, got in measured:
-        again = _measured(law, solution, "", seconds)
-        if isinstance(again, str) or Law("", law.measure, 0.0).fault(got, again):
+        repeated = _measured(law, solution, "", seconds)
+        if isinstance(repeated, str) or Law("", law.measure, 0.0).fault(got, repeated):
             return IMPURE
     for sentence, mistaken in assignment.mistaken.items():
         if not any(law.fault(known(law, mistaken), got) for law, got in measured):
@@ -89,7 +89,7 @@ def _diagnosis(assignment: Assignment, solution: Solution, found: list[Mapping[s
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End code of this thread, the main one, that takes longer."""
+    """Interrupt code of this thread, the main one, that takes longer."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         raise TimeoutError(f"not done after {seconds:g} s: is there a loop without an end?")

@@ -32,14 +32,14 @@ def path(*arguments: Any, n: int = WORKERS, shape: tuple[int, ...] = (LAYOUT.d,)
         return slope(rows, k, range(n)).view(n, *shape).numpy()
 
     def measure(solution: Solution) -> Mapping[str, Any]:
-        given = {k: start(n, prod(shape)).view(n, *shape).numpy() for k in range(1, STEPS + 1)}
-        return {f"x after step k = {k - 1}": solution(x, gradient, *deepcopy(arguments), k) for k, x in given.items()}
+        starts = {k: start(n, prod(shape)).view(n, *shape).numpy() for k in range(1, STEPS + 1)}
+        return {f"x after step k = {k - 1}": solution(x, gradient, *deepcopy(arguments), k) for k, x in starts.items()}
 
     return measure
 
 
 def rows(strategy: Strategy, x: Array, steps: int) -> Array:
-    """Where a method of the catalogue is after so many steps."""
+    """The rows of a method of the catalogue after so many steps."""
     shape = x.shape[1:]
     layout = LAYOUT if len(shape) == 1 else Layout.of([("matrix", shape)])
     return run(strategy, steps, len(x), layout=layout)[0][-1].numpy().reshape(x.shape)

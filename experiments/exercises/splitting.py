@@ -38,10 +38,10 @@ def _zero_memory(
     states: tuple[int, int, int] = STATES["bf16"],
     divided: tuple[int, int, int] = (3, 2, 1),
     gathered: int = 2,
-    alone: int = 1,
+    gathers_above: int = 1,
 ) -> float:
     shares = [gpus if stage >= first else 1 for first in divided]
-    whole = gathered * states[0] * layer if stage == 3 and gpus > alone else 0
+    whole = gathered * states[0] * layer if stage == 3 and gpus > gathers_above else 0
     return sum(held * parameters / share for held, share in zip(states, shares, strict=True)) + whole
 
 
@@ -97,7 +97,7 @@ def _one_f_one_b(
 
 
 def _idle(stages: int, micro_batches: int) -> float:
-    """Of the event loop, where B takes twice as long as F."""
+    """The idle share in the event loop, where B takes twice as long as F."""
     return play("1f1b", micro_batches, [1.0] * stages, [2.0] * stages).seconds / (3.0 * micro_batches) - 1
 
 
@@ -117,7 +117,7 @@ ZERO_MEMORY: Mapping[str, Any] = {
         "states": (2, 2, 12),
         "gathered": 0,
     },
-    "one GPU alone gathers nothing: it has no whole layers beside its weights": {"alone": 0},
+    "one GPU alone gathers nothing: it has no whole layers beside its weights": {"gathers_above": 0},
     "weights have 2 bytes: the fp32 copy is Adam's": {"states": (4, 4, 12)},
     "the order is turned round: stage 1 divides the optimizer, 2 gradients too": {"divided": (1, 2, 3)},
     "stage 1 divides gradients too: that is stage 2": {"divided": (3, 1, 1)},

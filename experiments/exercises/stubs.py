@@ -74,10 +74,10 @@ def answered(file: Path) -> str:
         line = f"line {error.lineno}: " if isinstance(error, SyntaxError) and error.lineno else ""
         raise ValueError(f"{file} is no Python: {line}{getattr(error, 'msg', error)}") from None
     written = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    found = [name for name in NAMES if name in written]
-    if len(found) != 1:
+    exercises = [name for name in NAMES if name in written]
+    if len(exercises) != 1:
         raise ValueError(
-            f"{file} must define the function of one exercise, got {', '.join(found) or 'none'}: keep the names of "
+            f"{file} must define the function of one exercise, got {', '.join(exercises) or 'none'}: keep the names of "
             "the stub that `commeff exercise new NAME` writes"
         )
-    return found[0]
+    return exercises[0]

@@ -20,7 +20,7 @@ from commeff.experiments.measure.links import Operation, calls
 
 ALL_GATHER, EXCHANGE = "all_gather", "exchange"
 INSIDE, BETWEEN = "exchange inside a host", "exchange between hosts"
-SUMS = {each.kind: each for each in EACH if isinstance(each, Sum)}
+SUMS = {algorithm.kind: algorithm for algorithm in EACH if isinstance(algorithm, Sum)}
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ def operations(communicator: Communicator, size: int, hosts: Sequence[int]) -> d
     def exchange(after: int, before: int) -> Operation:
         return lambda: transport.exchange("bench", {after: vector}, {before: received})()
 
-    def total(each: Sum) -> Operation:
-        return lambda: each.total(vector, transport)()
+    def total(algorithm: Sum) -> Operation:
+        return lambda: algorithm.total(vector, transport)()
 
-    every = {name: total(each) for name, each in SUMS.items()}
+    every = {name: total(algorithm) for name, algorithm in SUMS.items()}
     every[ALL_GATHER] = lambda: transport.all_gather(rows, [1] * n)()
     every[EXCHANGE] = exchange((transport.rank + 1) % n, (transport.rank - 1) % n)
     local = per_host(hosts)
@@ -111,6 +111,6 @@ def measure(
     for size in sizes:
         count = calls(size)
         seconds = time_in_turns(operations(communicator, size, hosts), rounds, count, communicator.context.device)
-        timings += [Timing(name, communicator.n, size, median(own) / count) for name, own in seconds.items()]
+        timings += [Timing(name, communicator.n, size, median(samples) / count) for name, samples in seconds.items()]
         progress()
     return timings

@@ -37,7 +37,7 @@ ALGORITHMS = {"all_reduce": "auto", "ring": "one_ring", "tree": "binomial_tree"}
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured; less in tests.
+    """The amount of measurements; less in tests.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Between:
-    """What was measured among processes.
+    """The measurements among processes.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured.
+    """All measurements.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
 
 
 def rows(measured: Measurements) -> list[dict[str, Any]]:
-    """All numbers, one a row, with their units."""
+    """All numbers, one per row, with their units."""
     between, n = measured.between, len(measured.between.hosts)
     numbers: list[tuple[str, str, int | None, str, float, str]] = []
     for pair in between.pairs:
@@ -162,14 +162,14 @@ def rows(measured: Measurements) -> list[dict[str, Any]]:
 def agreement(between: Between, cluster: Cluster) -> list[tuple[Timing, float]]:
     """Each operation on the largest messages, and its seconds as modelled on a cluster, where that has such links."""
     largest = max(timing.size for timing in between.timings)
-    every = [(each, modelled(each, cluster)) for each in between.timings if each.size == largest]
-    return [(each, seconds) for each, seconds in every if seconds]  # nodes of one GPU have nothing inside
+    every = [(timing, modelled(timing, cluster)) for timing in between.timings if timing.size == largest]
+    return [(timing, seconds) for timing, seconds in every if seconds]  # nodes of one GPU have nothing inside
 
 
 def modelled(timing: Timing, cluster: Cluster) -> float:
     """The seconds of an operation on a cluster, whose GPUs are as many as the processes."""
-    operation, n, size, own = timing.operation, timing.n, timing.size, cluster.with_gpus(timing.n)
-    groups = Groups.first(own, own.local if operation == collectives.INSIDE else n)
+    operation, n, size, machine = timing.operation, timing.n, timing.size, cluster.with_gpus(timing.n)
+    groups = Groups.first(machine, machine.local if operation == collectives.INSIDE else n)
     if operation in ALGORITHMS:
         return float(all_reduce(groups, size, ALGORITHMS[operation]))
     if operation == collectives.ALL_GATHER:

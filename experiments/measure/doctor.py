@@ -75,7 +75,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Findings:
-    """What all processes have found together.
+    """The findings of all processes together.
 
     places : where each is, and what computes there.
     gpu : the processor of one.
@@ -139,40 +139,40 @@ def run(nproc: int | None = None, kind: str = "cpu", effort: Effort | None = Non
         nproc = torch.cuda.device_count()
     if nproc != 1 or member is not None:
         return on_job(partial(examine, effort), nproc, kind)
-    alone = Communicator(workers=1)
-    alone.context.device = own_device(kind)
-    return examine(effort, alone)
+    world = Communicator(workers=1)
+    world.context.device = own_device(kind)
+    return examine(effort, world)
 
 
 def examine(effort: Effort, communicator: Communicator) -> Findings:
-    """In every process; processors compute at once, as in training, and rank 0's numbers are told."""
-    device, alone = torch.device(communicator.context.device), communicator.transport.size == 1
-    here = whereabouts() | {"device": "cpu"}
+    """Examine in every process; processors compute at once, as in training, and rank 0's numbers are reported."""
+    device, single = torch.device(communicator.context.device), communicator.transport.size == 1
+    location = whereabouts() | {"device": "cpu"}
     if device.type == "cuda":
         version = ".".join(map(str, torch.cuda.nccl.version()))
-        here["device"] = f"{torch.cuda.get_device_name(device)}, NCCL {version}"
-    places: list[Mapping[str, Any]] = [here] if alone else share_json(here)
-    between = None if alone else among(effort, communicator)
-    mine = [asdict(verdict) for verdict in (*agreements(communicator), *split_agreements(communicator))]
-    by_rank = [[Agreement(**each) for each in rank] for rank in ([mine] if alone else share_json(mine))]
+        location["device"] = f"{torch.cuda.get_device_name(device)}, NCCL {version}"
+    places: list[Mapping[str, Any]] = [location] if single else share_json(location)
+    between = None if single else among(effort, communicator)
+    verdicts = [asdict(verdict) for verdict in (*agreements(communicator), *split_agreements(communicator))]
+    by_rank = [[Agreement(**verdict) for verdict in rank] for rank in ([verdicts] if single else share_json(verdicts))]
     worst = [max(ranks, key=badness) for ranks in zip(*by_rank, strict=True)]
-    share = sum(place["host"] == here["host"] for place in places)
+    share = sum(place["host"] == location["host"] for place in places)
     gpu = processor(copied_bytes(effort.length, device), share, effort.width, device)
-    return Findings(places, gpu, "" if alone else dist.get_backend_config(), between, worst)
+    return Findings(places, gpu, "" if single else dist.get_backend_config(), between, worst)
 
 
 def badness(verdict: Agreement) -> tuple[bool, float]:
-    """By which verdicts on one thing are ordered; the worst is told."""
+    """The key that orders verdicts on one thing; the worst is reported."""
     return not verdict.holds, math.inf if verdict.difference is None else verdict.difference
 
 
 def tried(name: str, most: float, difference: Callable[[], float]) -> Agreement:
     """A difference, or why there is none."""
     try:
-        found = difference()
+        value = difference()
     except Exception as error:
         return Agreement(name, None, most, f"{type(error).__name__}: {' '.join(str(error).split())}")
-    return Agreement(name, found, most) if math.isfinite(found) else Agreement(name, None, most, f"{found} apart")
+    return Agreement(name, value, most) if math.isfinite(value) else Agreement(name, None, most, f"{value} apart")
 
 
 def agreements(communicator: Communicator) -> Iterator[Agreement]:
@@ -181,9 +181,9 @@ def agreements(communicator: Communicator) -> Iterator[Agreement]:
 
     def difference(case: laws.MethodCase) -> float:
         world = Communicator(n, seed=3, transport=communicator.transport)
-        here, _ = laws.run(case.build(n), STEPS, n, world, device=str(communicator.context.device))
+        rows, _ = laws.run(case.build(n), STEPS, n, world, device=str(communicator.context.device))
         host, _ = laws.run(case.build(n), STEPS, n)
-        return float((here.cpu() - host[:, list(world.workers)]).abs().max())
+        return float((rows.cpu() - host[:, list(world.workers)]).abs().max())
 
     for name in methods.__all__:
         yield from (tried(case.name, EXACT, partial(difference, case)) for case in laws.cases(getattr(methods, name)))
@@ -191,12 +191,12 @@ def agreements(communicator: Communicator) -> Iterator[Agreement]:
 
 def split_agreements(communicator: Communicator) -> Iterator[Agreement]:
     """Ten losses of a worker on several processes, for each way of `SPLITS` that takes no more than there are."""
-    for name, given in SPLITS.items():
-        degrees = {axis: given.get(axis, 1) for axis in AXES[1:]}
+    for name, settings in SPLITS.items():
+        degrees = {axis: settings.get(axis, 1) for axis in AXES[1:]}
         workers, rest = divmod(communicator.n, prod(degrees.values()))
         if workers and not rest:
-            options = {key: value for key, value in given.items() if key not in AXES}
-            most = ROUNDED if "precision" in given else EXACT
+            options = {key: value for key, value in settings.items() if key not in AXES}
+            most = ROUNDED if "precision" in settings else EXACT
             yield tried(name, most, partial(losses_apart, communicator, degrees | {"worker": workers}, **options))
 
 
@@ -223,18 +223,18 @@ def losses_apart(
         lambda tokens: ((tokens[:, :-1],), tokens[:, 1:]),
         lambda logits, targets: cross_entropy(logits, targets, tensor),
     )
-    plain, apart = SGD(whole.parameters()), 0.0
+    plain, worst = SGD(whole.parameters()), 0.0
     for step in range(STEPS):
         shape, generator = (degrees["worker"], ROWS, CONTEXT + 1), torch.Generator().manual_seed(step)
         batches = torch.randint(VOCABULARY, shape, generator=generator)
-        own = shard.part(batches[mesh.coordinates["worker"]], 0).to(device)
+        local_batch = shard.part(batches[mesh.coordinates["worker"]], 0).to(device)
         optimizer.zero_grad()
-        loss = pipeline.size * observe(communicator, computation.backward(objective, (own,), 1.0)[None])
+        loss = pipeline.size * observe(communicator, computation.backward(objective, (local_batch,), 1.0)[None])
         optimizer.step()
         plain.zero_grad()
         tokens = batches.flatten(0, 1)
         expected = F.cross_entropy(whole(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         expected.backward()
         plain.step()
-        apart = max(apart, abs(float(loss) - float(expected.detach())))
-    return apart
+        worst = max(worst, abs(float(loss) - float(expected.detach())))
+    return worst

@@ -61,7 +61,7 @@ def time_in_turns(
     calls : of each contestant in a round.
     device : where they work; a block ends when this is done.
     """
-    own: dict[str, list[float]] = {name: [] for name in contestants}
+    durations: dict[str, list[float]] = {name: [] for name in contestants}
 
     def block(run: Callable[[], object], seconds: list[float]) -> None:
         dist.barrier()
@@ -71,8 +71,8 @@ def time_in_turns(
         torch.get_device_module(device).synchronize()
         seconds.append(time.perf_counter() - start)
 
-    blocks = {name: lambda run=run, name=name: block(run, own[name]) for name, run in contestants.items()}
+    blocks = {name: lambda run=run, name=name: block(run, durations[name]) for name, run in contestants.items()}
     time_interleaved(blocks, rounds)
-    slowest = torch.tensor([seconds[1:] for seconds in own.values()], dtype=torch.float64)
+    slowest = torch.tensor([seconds[1:] for seconds in durations.values()], dtype=torch.float64)
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
-    return dict(zip(own, slowest.tolist(), strict=True))
+    return dict(zip(durations, slowest.tolist(), strict=True))

@@ -72,7 +72,7 @@ def pairs(n: int) -> list[tuple[int, int]]:
 
 
 def calls(size: int) -> int:
-    """How often a message of a size is sent in a block, so that short ones can be timed.
+    """The number of times a message of a size is sent in a block, so that short ones can be timed.
 
     >>> [calls(size) for size in (4, 2**20, 2**26)]
     [20, 5, 1]

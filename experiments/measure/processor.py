@@ -22,11 +22,11 @@ def peaks(width: int = WIDTH, device: torch.device | str = "cpu") -> dict[str, f
     square = torch.randn(width, width, generator=draw).to(device)
     contestants = {}
     for name, dtype in DTYPES.items():
-        own = square.to(dtype)
-        contestants[name] = lambda own=own: own @ own
+        matrix = square.to(dtype)
+        contestants[name] = lambda matrix=matrix: matrix @ matrix
     with one_thread():
         seconds = time_interleaved(contestants, ROUNDS, clock=clock_of(device))
-    return {name: 2 * width**3 / min(own) for name, own in seconds.items()}
+    return {name: 2 * width**3 / min(times) for name, times in seconds.items()}
 
 
 def copied_bytes(length: int, device: torch.device | str) -> float:
@@ -45,7 +45,7 @@ def processor(copied: float, share: int, width: int = WIDTH, device: torch.devic
     share : processes on this host, which share its memory.
     """
     if torch.device(device).type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        return GPU(found.name, found.total_memory, 2 * copied, peaks(width, device))
+        properties = torch.cuda.get_device_properties(device)
+        return GPU(properties.name, properties.total_memory, 2 * copied, peaks(width, device))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return GPU(f"one thread of {cpu_name()}", memory / share, 2 * copied, peaks(width))

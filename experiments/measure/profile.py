@@ -34,27 +34,27 @@ def describe(
     if local == len(hosts):
         intra = inter = with_efficiency(fit_operation(timings, EXCHANGE), inside)
     else:
-        each = fit_operation(timings, BETWEEN)
+        link = fit_operation(timings, BETWEEN)
         across = [pair.link for pair in pairs if hosts[pair.first] != hosts[pair.second]]
-        inter = with_efficiency(replace(each, bandwidth=each.bandwidth * local), across)
+        inter = with_efficiency(replace(link, bandwidth=link.bandwidth * local), across)
         intra = with_efficiency(fit_operation(timings, INSIDE), inside) if local > 1 else inter
     return Cluster(name, gpus=len(hosts), gpu=gpu, per_node=local, intra=intra, inter=inter)
 
 
-def with_efficiency(link: Link, alone: Sequence[Link]) -> Link:
+def with_efficiency(link: Link, pair_links: Sequence[Link]) -> Link:
     """The link with the bandwidth of a message alone, and the share of it that is left while everybody sends.
 
     >>> with_efficiency(Link(9e8, 1e-5), [Link(1e9, 1e-5), Link(1e9, 1e-5)])
     Link(bandwidth=1000000000.0, latency=1e-05, burst=0.0, efficiency=0.9)
     """
-    most = median(each.bandwidth for each in alone) if alone else link.bandwidth
+    most = median(pair.bandwidth for pair in pair_links) if pair_links else link.bandwidth
     return link if most <= link.bandwidth else replace(link, bandwidth=most, efficiency=link.bandwidth / most)
 
 
 def fit_operation(timings: Sequence[Timing], operation: str) -> Link:
     """The link seen by an operation in which each process sends one message of the size."""
-    own = [timing for timing in timings if timing.operation == operation]
-    return fit([timing.size for timing in own], [timing.seconds for timing in own])
+    sample = [timing for timing in timings if timing.operation == operation]
+    return fit([timing.size for timing in sample], [timing.seconds for timing in sample])
 
 
 def write(cluster: Cluster, path: Path, notes: Sequence[str]) -> None:

@@ -44,7 +44,7 @@ def stream(seed: int, step: int, workers: Sequence[int]) -> WorkerRandom:
 
 
 def windows(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
-    """Of each image (w, b, c, h, h), padded by `PAD` zeros, the window whose corner is at (top, left), both (w, b).
+    """Windows of images (w, b, c, h, h) padded by `PAD` zeros, with their corners at (top, left), both (w, b).
 
     >>> image = torch.arange(1, 5).view(1, 1, 1, 2, 2)
     >>> windows(image, torch.tensor([[3]]), torch.tensor([[4]]))[0, 0, 0]

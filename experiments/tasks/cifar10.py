@@ -123,7 +123,7 @@ class CIFAR10(Vision, Settled):
 
 
 def variant_of(folder: Path) -> str:
-    """Which variant a folder holds; batches that take less space than all images need are a subset."""
+    """The variant that a folder holds; batches that take less space than all images need are a subset."""
     if folder.name == JPEG:
         return "jpeg"
     sizes = [(folder / name).stat().st_size for name in BATCH_FILES if (folder / name).is_file()]

@@ -127,7 +127,7 @@ def read(folder: Path, size: int) -> tuple[list[str], Samples]:
 
 
 def _digest(folder: Path, files: list[Path]) -> str:
-    """Of the names, sizes and times of files: what they hold is not read."""
+    """A digest of the names, sizes and times of files, whose contents are not read."""
     digest = hashlib.sha256()
     for file in files:
         status = file.stat()

@@ -35,7 +35,7 @@ class Images(Samples):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the inputs that a model is given."""
+        """The type of a model's inputs."""
         return self.mean.dtype
 
     def prepared(self, inputs: Tensor) -> Tensor:
@@ -78,12 +78,12 @@ class ImageSet:
         return parts[0], parts[1], parts[2]
 
     def _size(self, validation: int | None) -> int:
-        there = len(self.train)
-        size = min(MOST, round(VALIDATION * there)) if validation is None else validation
-        least, most = len(self.classes), there - len(self.classes)
+        available = len(self.train)
+        size = min(MOST, round(VALIDATION * available)) if validation is None else validation
+        least, most = len(self.classes), available - len(self.classes)
         if not least <= size <= most:
             raise ValueError(
-                f"validation={size} images of {there} leave a class without one on either side: "
+                f"validation={size} images of {available} leave a class without one on either side: "
                 f"choose {least} ... {most}, or take more images"
             )
         return size

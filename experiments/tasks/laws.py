@@ -101,11 +101,11 @@ def draws_each_worker_alone(case: TaskCase) -> None:
     """A worker's minibatch does not depend on the other workers in the call, nor on their order."""
     task = case.build()
     for workers in ([2], [3, 1], [1, 2, 3]):
-        apart = case.build()
+        fresh = case.build()
         for step in range(STEPS):
-            alone, together = apart.batch(step, workers), task.batch(step, range(WORKERS))
+            single, together = fresh.batch(step, workers), task.batch(step, range(WORKERS))
             for row, worker in enumerate(workers):
-                off = _difference(_row(alone, row), _row(together, worker))
+                off = _difference(_row(single, row), _row(together, worker))
                 require(
                     not off,
                     f"{case.name}: worker {worker}'s minibatch at step {step} depends on who is hosted beside it "
@@ -223,7 +223,7 @@ def _row(batch: Sequence[Tensor], row: int) -> tuple[Tensor, ...]:
 
 
 def _difference(batch: Sequence[Tensor], other: Sequence[Tensor]) -> str:
-    """Which part differs, and by how much; '' if none does."""
+    """The part that differs, and by how much; '' if none does."""
     if len(batch) != len(other):
         return f"{len(batch)} parts and {len(other)}"
     for number, (part, like) in enumerate(zip(batch, other, strict=True)):

@@ -87,8 +87,8 @@ class LeastSquares:
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(H_i, A_i^T b_i, |b_i|^2 / 2, xi_i) of `workers` at `step`, each with (w, 1) before its own shape."""
-        found = (rows_of(table, workers)[:, None] for table in (self.hessians, self.pulls, self._starts))
-        hessians, pulls, starts = found
+        tables = (self.hessians, self.pulls, self._starts)
+        hessians, pulls, starts = (rows_of(table, workers)[:, None] for table in tables)
         return hessians, pulls, starts, self._noise.at(step, workers)[:, None]
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
@@ -103,19 +103,19 @@ class LeastSquares:
         least = float(self._starts.mean() - 0.5 * self.pulls.mean(0) @ self.optimum)
         gap = float(0.5 * away @ hessian @ away)
         distance = float(away.norm())
-        found = {"train_loss": least + gap, "val_loss": gap, "distance": distance}
-        return found | {"relative": distance / float(self.optimum.norm())}
+        metrics = {"train_loss": least + gap, "val_loss": gap, "distance": distance}
+        return metrics | {"relative": distance / float(self.optimum.norm())}
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """Nothing: f is known."""
         return {}
 
     def constants(self) -> dict[str, float]:
-        """Of f: L, mu, kappa; L_max of the f_i; d and n; norm = |x*|."""
-        mean, each = torch.linalg.eigvalsh(self.hessians.mean(0)), torch.linalg.eigvalsh(self.hessians)
-        found = {"L": float(mean[-1]), "mu": float(mean[0]), "L_max": float(each.max())}
-        found |= {"kappa": found["L"] / found["mu"], "norm": float(self.optimum.norm())}
-        return found | {"d": float(self.optimum.numel()), "n": float(self.workers)}
+        """L, mu and kappa of f; L_max of the f_i; d and n; norm = |x*|."""
+        spectrum, spectra = torch.linalg.eigvalsh(self.hessians.mean(0)), torch.linalg.eigvalsh(self.hessians)
+        constants = {"L": float(spectrum[-1]), "mu": float(spectrum[0]), "L_max": float(spectra.max())}
+        constants |= {"kappa": constants["L"] / constants["mu"], "norm": float(self.optimum.norm())}
+        return constants | {"d": float(self.optimum.numel()), "n": float(self.workers)}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""

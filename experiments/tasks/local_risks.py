@@ -59,9 +59,9 @@ class LocalRisks:
         self.n, self.d, self._names, self.strength = len(indices), inputs.shape[1], (loss, regulariser), strength
         self._loss, self._curvature = LOSSES[loss]
         self._regulariser, self._bend = REGULARISERS[regulariser]
-        self._own = [csr_array(inputs[rows]) for rows in indices]
+        self._inputs = [csr_array(inputs[rows]) for rows in indices]
         self._targets = [targets[rows] for rows in indices]
-        self._together = csr_array(block_diag(self._own, format="csr"))
+        self._together = csr_array(block_diag(self._inputs, format="csr"))
         self._transposed = csr_array(self._together.T)
         self._sizes = np.array([len(rows) for rows in indices])
         self._starts = np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
@@ -81,8 +81,8 @@ class LocalRisks:
         return values + self.strength * extra.sum(1), gradients + self.strength * bend
 
     def _of_one(self, worker: int, x: Vector) -> tuple[float, Vector]:
-        losses, slopes = self._loss(self._own[worker] @ x, self._targets[worker])
-        return float(losses.mean()), self._own[worker].T @ slopes / len(losses)
+        losses, slopes = self._loss(self._inputs[worker] @ x, self._targets[worker])
+        return float(losses.mean()), self._inputs[worker].T @ slopes / len(losses)
 
     def mean(self, x: Vector) -> tuple[float, Vector]:
         """f(x) = (1/n) sum_i f_i(x) and its gradient."""
@@ -97,7 +97,7 @@ class LocalRisks:
     @cached_property
     def grams(self) -> NDArray[np.float64]:
         """(n, d, d): A_i^T A_i / n_i."""
-        return np.stack([(own.T @ own).toarray() / own.shape[0] for own in self._own])
+        return np.stack([(inputs.T @ inputs).toarray() / inputs.shape[0] for inputs in self._inputs])
 
     @cached_property
     def constants(self) -> dict[str, float]:
@@ -105,15 +105,15 @@ class LocalRisks:
         bend = self._bend * self.strength
         of_each = [self._curvature * float(np.linalg.eigvalsh(gram)[-1]) + bend for gram in self.grams]
         spectrum = np.linalg.eigvalsh(self.grams.mean(0))
-        found = {"L": self._curvature * float(spectrum[-1]) + bend, "L_max": max(of_each)}
-        found |= {"L_tilde": float(np.sqrt(np.mean(np.square(of_each)))), "d": float(self.d), "n": float(self.n)}
+        constants = {"L": self._curvature * float(spectrum[-1]) + bend, "L_max": max(of_each)}
+        constants |= {"L_tilde": float(np.sqrt(np.mean(np.square(of_each)))), "d": float(self.d), "n": float(self.n)}
         if not self.convex:
-            return found
+            return constants
         mu = self.strength
         if self._names[0] == "square":  # of Polyak and Lojasiewicz where nothing regularises: the least that is not 0
             least = spectrum[0] if self.strength else spectrum[spectrum > SMALL * spectrum[-1]][0]
             mu += self._curvature * float(max(least, 0.0))
-        return found | ({"mu": mu, "kappa": found["L"] / mu} if mu else {})
+        return constants | ({"mu": mu, "kappa": constants["L"] / mu} if mu else {})
 
     @cached_property
     def least(self) -> float | None:
@@ -125,19 +125,19 @@ class LocalRisks:
         for _ in range(NEWTON):
             step = np.linalg.lstsq(self._hessian(x), gradient, rcond=SMALL)[0]
             length = 1.0
-            while (found := self.mean(x - length * step))[0] > value and length > 1e-10:
+            while (trial := self.mean(x - length * step))[0] > value and length > 1e-10:
                 length /= 2
-            if found[0] >= value:
+            if trial[0] >= value:
                 break
-            x, (value, gradient) = x - length * step, found
+            x, (value, gradient) = x - length * step, trial
         return value
 
     def _hessian(self, x: Vector) -> NDArray[np.float64]:
         if self._names[0] == "square":
             return self._curvature * self.grams.mean(0) + self.strength * np.eye(self.d)
         total = self.strength * np.eye(self.d)
-        for own, targets in zip(self._own, self._targets, strict=True):
-            share = 1.0 / (1.0 + np.exp(-np.clip(targets * (own @ x), -700, 700)))
-            weighted = own.multiply((share * (1 - share))[:, None] / own.shape[0])
-            total += (own.T @ weighted).toarray() / self.n
+        for inputs, targets in zip(self._inputs, self._targets, strict=True):
+            share = 1.0 / (1.0 + np.exp(-np.clip(targets * (inputs @ x), -700, 700)))
+            weighted = inputs.multiply((share * (1 - share))[:, None] / inputs.shape[0])
+            total += (inputs.T @ weighted).toarray() / self.n
         return total

@@ -113,13 +113,13 @@ class Logistic(Supervised):
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Losses, val_accuracy, and with l2 above 0 gradient and suboptimality."""
-        found = super().evaluate(model)
+        metrics = super().evaluate(model)
         if self._l2 == 0:
-            return found
+            return metrics
         x = parameters_to_vector(model.parameters()).detach().cpu().double().numpy()
         value, gradient = self._risks.mean(x)
-        found["gradient"] = float(gradient @ gradient)
-        return found if self._least is None else found | {"suboptimality": max(value - self._least, 0.0)}
+        metrics["gradient"] = float(gradient @ gradient)
+        return metrics if self._least is None else metrics | {"suboptimality": max(value - self._least, 0.0)}
 
     @cached_property
     def _risks(self) -> LocalRisks:
@@ -127,8 +127,8 @@ class Logistic(Supervised):
         inputs, targets = (part.double().numpy() for part in (self.train.inputs, self.train.targets))
         if self._bias:
             inputs = np.hstack([inputs, np.ones((len(inputs), 1))])
-        dealt = [np.arange(len(inputs))] if self._weighted else [*self.partition.indices]
-        return LocalRisks(inputs, targets, dealt, "logistic", self._regulariser, self._l2)
+        indices = [np.arange(len(inputs))] if self._weighted else [*self.partition.indices]
+        return LocalRisks(inputs, targets, indices, "logistic", self._regulariser, self._l2)
 
     @cached_property
     def _least(self) -> float | None:

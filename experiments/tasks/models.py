@@ -16,7 +16,7 @@ DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What decides the shape of a network.
+    """The settings that decide the shape of a network.
 
     size: side of the square image.   width: units of the last hidden layer; of a ResNet, channels of its first stage.
     """

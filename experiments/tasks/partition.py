@@ -35,7 +35,7 @@ class Partition:
     @property
     def sizes(self) -> NDArray[np.int64]:
         """(n,) numbers n_i of samples held."""
-        return np.array([len(own) for own in self.indices])
+        return np.array([len(rows) for rows in self.indices])
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -74,8 +74,8 @@ def dirichlet(labels: NDArray, workers: int, seed: int, alpha: float) -> Partiti
         members = rng.permutation(np.flatnonzero(labels == label))
         shares = rng.dirichlet(np.full(workers, alpha))
         cuts = np.rint(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
-        for part, own in zip(parts, np.split(members, cuts), strict=True):
-            part.append(own)
+        for part, piece in zip(parts, np.split(members, cuts), strict=True):
+            part.append(piece)
     return _partition(_nobody_empty([np.concatenate(part) for part in parts]))
 
 

@@ -104,8 +104,8 @@ class Quadratic:
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""
-        found = rows_of(self.curvatures, workers), rows_of(self.centres, workers), self._noise.at(step, workers)
-        curvatures, centres, noise = (rows[:, None] for rows in found)
+        tables = rows_of(self.curvatures, workers), rows_of(self.centres, workers), self._noise.at(step, workers)
+        curvatures, centres, noise = (rows[:, None] for rows in tables)
         return curvatures, centres, noise
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
@@ -130,10 +130,10 @@ class Quadratic:
         return {}
 
     def constants(self) -> dict[str, float]:
-        """Of f: L, mu, kappa; L_max of the f_i; d and n."""
+        """L, mu and kappa of f; L_max of the f_i; d and n."""
         mean = self.curvatures.mean(0)
-        found = {"L": float(mean.max()), "mu": float(mean.min()), "L_max": float(self.curvatures.max())}
-        return found | {"kappa": found["L"] / found["mu"], "d": float(mean.numel()), "n": float(self.workers)}
+        values = {"L": float(mean.max()), "mu": float(mean.min()), "L_max": float(self.curvatures.max())}
+        return values | {"kappa": values["L"] / values["mu"], "d": float(mean.numel()), "n": float(self.workers)}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""

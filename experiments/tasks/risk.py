@@ -116,10 +116,10 @@ class Risk:
         made = {SYNTHETIC: synthetic, "drawn": lambda: drawn(workers, rows, dimension, drift)}
         require.one_of({**SOURCES, **made}, data=data)
         inputs, targets = made[data]() if data in made else whole(SOURCES[data], data_dir)
-        own = [*np.arange(workers * rows).reshape(workers, rows)]
-        dealt = own if data == "drawn" else split(partition, targets, workers, seed, alpha, shards).indices
+        blocks = [*np.arange(workers * rows).reshape(workers, rows)]
+        indices = blocks if data == "drawn" else split(partition, targets, workers, seed, alpha, shards).indices
         self.workers, self.label = workers, f"{data}, {loss} loss"
-        self._risks = LocalRisks(inputs, targets, dealt, loss, regulariser, strength)
+        self._risks = LocalRisks(inputs, targets, indices, loss, regulariser, strength)
         self._noise = Noise(seed, workers, self._risks.d, sigma / self._risks.d**0.5)
 
     def model(self) -> nn.Module:

@@ -132,10 +132,10 @@ class Sampler:
 
     def _window(self, worker: int, window: int) -> Tensor:
         """(steps, b): the part of the worker's stream that this window covers."""
-        own, length = self._indices[worker], self._steps * self._size
-        first_pass, skipped = divmod(window * length, len(own))
-        passes = -(-(skipped + length) // len(own))
-        drawn = own[self._orders(worker, first_pass, passes)].reshape(-1)[skipped : skipped + length]
+        indices, length = self._indices[worker], self._steps * self._size
+        first_pass, skipped = divmod(window * length, len(indices))
+        passes = -(-(skipped + length) // len(indices))
+        drawn = indices[self._orders(worker, first_pass, passes)].reshape(-1)[skipped : skipped + length]
         return torch.from_numpy(drawn.reshape(self._steps, self._size))
 
     def _orders(self, worker: int, first: int, passes: int) -> NDArray[np.int64]:

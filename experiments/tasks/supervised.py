@@ -39,7 +39,7 @@ class Samples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the inputs that a model is given."""
+        """The type of a model's inputs."""
         return self.inputs.dtype
 
     def prepared(self, inputs: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class Samples:
         return inputs
 
     def gather(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """What is kept of the samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
+        """The kept data of the samples at index (w, b): inputs (w, b, ...) and targets (w, b), one gather each."""
         flat = index.flatten()
         inputs = self.inputs.index_select(0, flat).view(*index.shape, *self.inputs.shape[1:])
         return inputs, self.targets.index_select(0, flat).view(index.shape)
@@ -143,7 +143,7 @@ class Supervised(ABC):
 
     @cached_property
     def _sampler(self) -> Sampler:
-        """Made when the first batch is drawn: many tasks are only looked at."""
+        """The sampler, made when the first batch is drawn: many tasks are only inspected."""
         return Sampler(self.partition, *self._drawing)
 
     @abstractmethod
@@ -169,12 +169,12 @@ class Supervised(ABC):
                 f"attack=label_flip needs classes, got {type(self).__name__}, which has none: choose another attack, "
                 "or define flipped(targets)"
             )
-        lying = copy(self)
-        lying._liars = liars
-        return lying
+        attacked = copy(self)
+        attacked._liars = liars
+        return attacked
 
     def measures(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """What is recorded beside the loss, by name: a number of each sample, (b,), of which the mean is taken."""
+        """The measurements beside the loss, by name: a number of each sample, (b,), of which the mean is taken."""
         hits = self.hits(outputs, targets)
         return {} if hits is None else {"accuracy": hits}
 
@@ -183,7 +183,7 @@ class Supervised(ABC):
         return [f"{label:g}" for label in self.train.targets.unique().tolist()]
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
-        """What `workers` draw at `step`: a pure function of (seed, step, workers)."""
+        """The batch of `workers` at `step`: a pure function of (seed, step, workers)."""
         inputs, targets = self.draw(self._sampler.batch(step, workers), step, workers)
         if self._liars and (flipped := self.flipped(targets)) is not None:
             lies = torch.tensor([worker < self._liars for worker in workers], device=targets.device)
@@ -245,8 +245,8 @@ class Supervised(ABC):
         with evaluating(model):
             for inputs, targets in samples.chunks(size):
                 outputs = model(inputs)
-                found = {"loss": self.losses(outputs, targets)} | self.measures(outputs, targets)
-                for name, numbers in found.items():
+                values = {"loss": self.losses(outputs, targets)} | self.measures(outputs, targets)
+                for name, numbers in values.items():
                     if numbers.shape != targets.shape[:1]:
                         raise ValueError(
                             f"{name} must be a number of each of the {len(targets)} samples, got shape "

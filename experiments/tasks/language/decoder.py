@@ -32,7 +32,7 @@ class Decoder(nn.Module, ABC):
         return self.unembed(x)
 
     def mask(self, tokens: Tensor) -> Tensor | None:
-        """Which positions each one reads, if documents are apart."""
+        """The positions that each one reads, if documents are separate."""
         return None if self.separator is None else within(tokens, self.separator)
 
     @abstractmethod

@@ -14,7 +14,7 @@ from commeff.experiments.tasks.language.llama import Llama
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind of model is called there.
+    """The names of one kind of model in `transformers`.
 
     architecture, kind : of config.json.
     names : our name of a module -> theirs; * is the number of a block.
@@ -125,7 +125,7 @@ def _gpt(facts: Mapping[str, Any]) -> nn.Module:
 
 
 def _agree(facts: Mapping[str, Any], **known: tuple[Any, ...]) -> None:
-    """Refuse what our models do not compute."""
+    """Refuse settings that our models do not compute."""
     for name, values in known.items():
         if facts.get(name) not in values:
             choices = " or ".join(str(value) for value in dict.fromkeys(values))
@@ -188,11 +188,11 @@ def family(model: nn.Module) -> Family:
 
 
 def renamed(model: nn.Module) -> Iterator[tuple[str, str, bool]]:
-    """Of each tensor: our name, theirs, and whether it lies transposed there. A tied tensor comes once."""
+    """Each tensor's name here and in `transformers`, and whether it is transposed there. A tied tensor comes once."""
     kin = family(model)
     for name, _ in model.named_parameters():
         module, _, key = name.rpartition(".")
         block = module.split(".")[1] if module.startswith("blocks.") else ""
-        theirs = kin.names[module.replace(f".{block}.", ".*.", 1) if block else module].replace("*", block)
+        hub_module = kin.names[module.replace(f".{block}.", ".*.", 1) if block else module].replace("*", block)
         turned = module.rpartition(".")[2] in kin.turned and key == "weight"
-        yield name, f"{theirs}.{key}", turned
+        yield name, f"{hub_module}.{key}", turned

@@ -36,11 +36,11 @@ def save(model: nn.Module, folder: Path) -> None:
     """
     kin, package = family(model), _package()
     named = dict(model.named_parameters())
-    tensors = {theirs: _turned(named[ours].detach(), turned) for ours, theirs, turned in renamed(model)}
+    tensors = {hub_name: _turned(named[name].detach(), turned) for name, hub_name, turned in renamed(model)}
     facts = {"architectures": [kin.architecture], "model_type": kin.kind, **kin.facts(model)}
     if facts.get("bias") is False:
-        zeros = [(theirs, outputs) for theirs, outputs in _outputs(model) if f"{theirs}.bias" not in tensors]
-        tensors |= {f"{theirs}.bias": model.get_parameter("norm.weight").new_zeros(size) for theirs, size in zeros}
+        zeros = [(module, outputs) for module, outputs in _outputs(model) if f"{module}.bias" not in tensors]
+        tensors |= {f"{module}.bias": model.get_parameter("norm.weight").new_zeros(size) for module, size in zeros}
     facts["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     try:
         package.save_file({name: tensor.cpu() for name, tensor in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
@@ -70,20 +70,20 @@ def load(folder: Path) -> nn.Module:
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder / CONFIG} describes no model of ours: {' '.join(str(error).split())}") from None
     tensors = {_full(name, kin): tensor.clone() for name, tensor in _read(folder)}  # in memory that is aligned
-    found, tied = {}, model.get_parameter("head.weight") is model.get_parameter("tokens.weight")
-    for ours, theirs, turned in renamed(model):
-        tensor = tensors.pop(theirs, None)
-        found[ours] = _checked(model.get_parameter(ours), None if tensor is None else _turned(tensor, turned), theirs)
+    state, tied = {}, model.get_parameter("head.weight") is model.get_parameter("tokens.weight")
+    for name, hub_name, turned in renamed(model):
+        tensor = tensors.pop(hub_name, None)
+        state[name] = _checked(model.get_parameter(name), None if tensor is None else _turned(tensor, turned), hub_name)
     head = tensors.pop("lm_head.weight", None)
-    if tied and head is not None and not torch.equal(head, found["tokens.weight"]):
+    if tied and head is not None and not torch.equal(head, state["tokens.weight"]):
         raise DataError("lm_head.weight must be the embedding where tie_word_embeddings is true, got another tensor")
     for name, tensor in tensors.items():
         spare = name.endswith(kin.ignored) or (facts.get("bias") is False and name.endswith(".bias"))
         if not spare or (name.endswith(".bias") and facts.get("bias") is False and bool(tensor.any())):
             raise DataError(f"{name} in {folder} has no place in the model that {CONFIG} describes: correct that")
     if tied:
-        found["head.weight"] = found["tokens.weight"]
-    model.load_state_dict(found, assign=True)
+        state["head.weight"] = state["tokens.weight"]
+    model.load_state_dict(state, assign=True)
     if tied:
         model.get_submodule("head").register_parameter("weight", model.get_parameter("tokens.weight"))
     return model.requires_grad_()
@@ -104,11 +104,11 @@ def _turned(tensor: Tensor, turned: bool) -> Tensor:
 
 
 def _outputs(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """The modules, by their names there, that have a bias there, and how many numbers it has."""
-    for ours, theirs, _ in renamed(model):
-        module = model.get_submodule(ours.rpartition(".")[0])
+    """The modules that have a bias in `transformers`, by their names there, and the size of the bias."""
+    for name, hub_name, _ in renamed(model):
+        module = model.get_submodule(name.rpartition(".")[0])
         if not isinstance(module, nn.Embedding):
-            yield theirs.rpartition(".")[0], model.get_parameter(ours).shape[0]
+            yield hub_name.rpartition(".")[0], model.get_parameter(name).shape[0]
 
 
 def _full(name: str, kin: Family) -> str:
@@ -116,10 +116,10 @@ def _full(name: str, kin: Family) -> str:
     return f"transformer.{name}" if kin.kind == "gpt2" and name.startswith(("h.", "wte.", "wpe.", "ln_f.")) else name
 
 
-def _checked(ours: Tensor, tensor: Tensor | None, name: str) -> Tensor:
-    if tensor is None or tensor.shape != ours.shape:
+def _checked(expected: Tensor, tensor: Tensor | None, name: str) -> Tensor:
+    if tensor is None or tensor.shape != expected.shape:
         got = "none" if tensor is None else str(tuple(tensor.shape))
-        raise DataError(f"{name} must have shape {tuple(ours.shape)} as {CONFIG} has it, got {got}: correct that")
+        raise DataError(f"{name} must have shape {tuple(expected.shape)} as {CONFIG} has it, got {got}: correct that")
     return tensor
 
 

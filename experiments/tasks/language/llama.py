@@ -58,7 +58,7 @@ class GroupedAttention(nn.Module):
             linear(x).unflatten(-1, (-1, self.head_width)) for linear in (self.queries, self.keys, self.values)
         )
         queries, keys = rotate(queries, self.base), rotate(keys, self.base)
-        queries, keys, values = (each.transpose(1, 2) for each in (queries, keys, values))
+        queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))
         shared = queries.shape[1] // keys.shape[1]
         keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
         mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)

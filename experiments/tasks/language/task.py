@@ -135,8 +135,8 @@ class Language(Settled):
     @staticmethod
     def _preset(name: str, shape: Mapping[str, float]) -> Preset:
         """The preset, beside which no shape is given."""
-        own = inspect.signature(Language).parameters
-        if changed := [f"{key}={value}" for key, value in shape.items() if value != own[key].default]:
+        defaults = inspect.signature(Language).parameters
+        if changed := [f"{key}={value}" for key, value in shape.items() if value != defaults[key].default]:
             raise ValueError(
                 f"{' '.join(changed)} must be left out with model={name}, which has its own shape: leave out, or take "
                 "model=gpt"

@@ -51,8 +51,8 @@ def load(data: str, data_dir: str | None) -> Text:
     at the two cuts. The data folder is data_dir, by default the environment variable COMMEFF_DATA.
     """
     if (folder := token_folder(data, data_dir)) is not None:
-        told = describe(folder)
-        return Text(**mapped(folder), vocabulary=told.vocabulary, separator=told.separator, digest=told.digest)
+        meta = describe(folder)
+        return Text(**mapped(folder), vocabulary=meta.vocabulary, separator=meta.separator, digest=meta.digest)
     paths, remedy = text_files(data, data_dir)
     texts = [read(path, remedy) for path in paths]
     sums = DATA_SETS[data].files.values() if data in KNOWN else ()

@@ -37,7 +37,7 @@ CHUNK = 1 << 24  # tokens looked at in one go
 
 @dataclass(frozen=True)
 class Tokens:
-    """What tokens.json says.
+    """The contents of tokens.json.
 
     vocabulary : how many different tokens there can be.
     dtype : "uint16" or "uint32".
@@ -59,7 +59,7 @@ def tokenised(folder: Path) -> bool:
 
 
 def describe(folder: Path) -> Tokens:
-    """What tokens.json says; `DataError` in one line where it says something else."""
+    """Read tokens.json; `DataError` in one line where it is invalid."""
     path = folder / MANIFEST
     try:
         with open(path, "rb", opener=regular) as file:
@@ -94,33 +94,33 @@ def mapped(folder: Path) -> dict[str, Tensor]:
     ------
     DataError: a file is missing, cut short, or has a token beyond the vocabulary.
     """
-    told = describe(folder)
-    there = {split: folder / name for split, name in FILES.items() if (folder / name).exists() or split != "test"}
-    texts = {split: _map(path, told) for split, path in there.items()}
+    meta = describe(folder)
+    paths = {split: folder / name for split, name in FILES.items() if (folder / name).exists() or split != "test"}
+    texts = {split: _map(path, meta) for split, path in paths.items()}
     return {"test": texts["validation"]} | texts
 
 
-def _map(path: Path, told: Tokens) -> Tensor:
-    kind = DTYPES[told.dtype]
+def _map(path: Path, meta: Tokens) -> Tensor:
+    kind = DTYPES[meta.dtype]
     try:
         with open(path, "rb", opener=regular) as file:
             size = os.fstat(file.fileno()).st_size
             if (
                 size == 0
                 or size % kind.itemsize
-                or size // kind.itemsize != told.sizes.get(path.name, size // kind.itemsize)
+                or size // kind.itemsize != meta.sizes.get(path.name, size // kind.itemsize)
             ):
                 raise DataError(
-                    f"{path} must hold {told.sizes.get(path.name, 'some')} tokens of {kind.itemsize} bytes, got "
+                    f"{path} must hold {meta.sizes.get(path.name, 'some')} tokens of {kind.itemsize} bytes, got "
                     f"{size} bytes: it was cut short or belongs to another tokens.json; tokenise the text anew"
                 )
             tokens = np.memmap(file, kind, mode="c")  # private: nothing that is written would reach the file
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror or error}): tokenise the text anew") from None
     most = max(int(tokens[start : start + CHUNK].max()) for start in range(0, len(tokens), CHUNK))
-    if most >= told.vocabulary:
+    if most >= meta.vocabulary:
         raise DataError(
-            f"tokens must be below the vocabulary, {told.vocabulary}, got {most} in {path}: no model has a row for it; "
+            f"tokens must be below the vocabulary, {meta.vocabulary}, got {most} in {path}: no model has a row for it; "
             f"correct {MANIFEST}, or tokenise the text anew"
         )
     return torch.from_numpy(tokens)
