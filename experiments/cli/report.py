@@ -112,7 +112,7 @@ def report_command(
         if cluster:
             read_places([{"cluster": name, **timing} for name in cluster])
         if target is not None and not isfinite(target):
-            raise ValueError(f"--target must be a level, got {target}: no run comes to that")
+            raise ValueError(f"--target must be a level, got {target}")
         looks = None if style is None else read_style(style)
         try_folder("--out", out or store / "report")
 

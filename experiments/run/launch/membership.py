@@ -55,7 +55,7 @@ def membership(environment: Mapping[str, str]) -> Membership | None:
             raise ValueError(f"{name} is set but {other} is not; start with torchrun or srun, or unset {name}")
     member = _from_env(environment) if "RANK" in environment else _from_slurm(environment)
     if member is not None and not 0 <= member.rank < member.size:
-        raise ValueError(f"rank must be from 0 to {member.size - 1}, got {member.rank}: the launch has {member.size}")
+        raise ValueError(f"rank must be from 0 to {member.size - 1}, got {member.rank}")
     return member
 
 
