@@ -1,4 +1,4 @@
-"""What is known of the steps that methods need: the rows of convergence.yaml."""
+"""Evidence on the steps that methods need: the rows of convergence.yaml."""
 
 from __future__ import annotations
 

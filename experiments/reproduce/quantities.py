@@ -242,7 +242,7 @@ def slope(y: str | TableQuantity, x: str | Callable[[Any], Any], log: str = "xy"
 
 
 def line_slope(x: np.ndarray, y: np.ndarray) -> float:
-    """Of the straight line of least squares; NaN where there is none.
+    """The slope of the straight line of least squares; NaN where there is none.
 
     >>> line_slope(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
     2.0

@@ -274,7 +274,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
 
 
 def _figure(raw: Mapping[str, Any], cases: Sequence[Case]) -> Plot:
-    """What is drawn, of labels and variants that there are."""
+    """The figure of a table, of labels and variants that exist."""
     figure = read_part(Plot, raw, "figure")
     for key in figure.labels:
         check_label(cases, key, "figure: ")

@@ -45,7 +45,7 @@ HIDINGS = {
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared, and the points that came of it.
+    """The workloads and methods compared, and their points.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What is trained in the modelled curves: the tensors that are sent, and how long a named GPU computes."""
+"""The workloads of the modelled curves: the tensors that are sent, and how long a named GPU computes."""
 
 from __future__ import annotations
 

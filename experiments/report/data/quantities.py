@@ -1,4 +1,4 @@
-"""What is measured, what it is called, in which unit it is shown, and how many of its digits mean something."""
+"""Measured quantities: their names, the units in which they are shown, and how many digits mean something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is drawn on one pair of axes, and how its scales are chosen."""
+"""The drawing on one pair of axes, and how its scales are chosen."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _families(analysis: Analysis) -> dict[str, list[Variant]]:
 
 
 def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
-    """What is known of a variant, measured or modelled on a place."""
+    """Throughput and time to the target of a variant, measured or modelled on a place."""
     workers = variant.runs[0].setting("workers")
     done = [run.record for run in variant.runs if run.record.state == "done"]
     if workers is None or not done:

@@ -108,7 +108,7 @@ def _labels(analysis: Analysis) -> list[str]:
 
 
 def _measured(analysis: Analysis) -> list[str]:
-    """What is measured at the end of some run."""
+    """The metrics that are measured at the end of some run."""
     ends = (record.summary for record in analysis.records)
     return [*dict.fromkeys(key for end in ends for key, value in end.items() if isinstance(value, (int, float)))]
 

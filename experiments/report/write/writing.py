@@ -170,7 +170,7 @@ def _named(one: T, part: Analysis) -> T:
 
 
 def _by_kind(every: Sequence[T]) -> list[T]:
-    """What is of one kind, for several tasks, side by side."""
+    """Figures or tables of one kind, for several tasks, side by side."""
     kinds = [*dict.fromkeys(one.kind or one.name for one in every)]
     return sorted(every, key=lambda one: kinds.index(one.kind or one.name))
 

@@ -188,7 +188,7 @@ def activation_rows() -> list[dict[str, Any]]:
         for kind, layer in {"none": 10 * d + 4 * f + heads, "selective": 6 * d + 4 * f, "full": d}.items():
             model = Llama(vocabulary, layers, d, heads, kv_heads, f)
             recompute(model, LLAMA_LAYERS, kind)
-            with Kept(model.parameters()) as kept:
+            with Kept(model.parameters()) as saved:
                 F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
             expected = b * t * (layers * layer + 3 * d + vocabulary)
             rows.append(
@@ -196,8 +196,8 @@ def activation_rows() -> list[dict[str, Any]]:
                     "layers, d, heads, kv heads, f, V, b, t": ", ".join(map(str, shape)),
                     "recompute": kind,
                     "by formula": expected,
-                    "kept": kept.most / 4,
-                    "ratio": kept.most / 4 / expected,
+                    "kept": saved.most / 4,
+                    "ratio": saved.most / 4 / expected,
                 }
             )
     return rows
