@@ -184,7 +184,7 @@ class Vmapped(Stacked):
     """As `Stacked`, with all workers' gradients from one `vmap(grad(loss))`: worth it for small MLPs, not for
     convolutions on a CPU.
 
-    Equal to the loop up to rounding, dropout complement, which draws another stream. The base module keeps its real
+    Equal to the loop up to rounding, dropout apart, which draws another stream. The base module keeps its real
     parameters: a base on the meta device would silently untie tied weights.
     """
 
