@@ -25,11 +25,11 @@ class CodedMessage(VariableSparse):
     """
 
     levels: int
-    kept: int
+    k: int
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        return (self.kept,)
+        return (self.k,)
 
     def coordinates(self) -> tuple[Tensor, Tensor]:
         scale, indices, codes = self.parts[0], self._indices(), self._codes().long()
@@ -42,18 +42,18 @@ class CodedMessage(VariableSparse):
         return (self._indices() < self.d).sum(1)
 
     def of_length(self, k: int) -> Self:
-        columns, least, counts = torch.arange(k, device=self.parts[0].device), min(k, self.kept), self.counts()[:, None]
+        columns, least, counts = torch.arange(k, device=self.parts[0].device), min(k, self.k), self.counts()[:, None]
         indices = self.d + columns - counts
         codes = torch.zeros_like(indices)
         indices[:, :least] = self._indices()[:, :least].where(columns[:least] < counts, indices[:, :least])
         codes[:, :least] = self._codes()[:, :least]
-        return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), kept=k)
+        return replace(self, parts=_parts(self.parts[0], indices, codes, self.d, self.levels), k=k)
 
     def _indices(self) -> Tensor:
-        return decode_increasing(self.parts[1], self.parts[2], self.d + self.kept, self.kept)
+        return decode_increasing(self.parts[1], self.parts[2], self.d + self.k, self.k)
 
     def _codes(self) -> Tensor:
-        return unpack(self.parts[3], code_bits(2 * self.levels), self.kept)
+        return unpack(self.parts[3], code_bits(2 * self.levels), self.k)
 
 
 def _parts(scale: Tensor, indices: Tensor, codes: Tensor, d: int, levels: int) -> tuple[Tensor, ...]:

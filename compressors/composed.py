@@ -68,18 +68,18 @@ class Composed(Compressor):
 
     def bind(self, layout: Layout) -> Self:
         inner = cast(Sparsifier, self.inner.bind(layout))
-        return type(self)(self.outer.bind(Layout.flat(inner.kept(layout.d))), inner)
+        return type(self)(self.outer.bind(Layout.flat(inner.count(layout.d))), inner)
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse:
         chosen = self.inner.compress(vectors, random.fork(0))
         return chosen.with_values(self.outer.compress(chosen.values.decode(), random.fork(1)))
 
     def omega(self, d: int) -> float | None:
-        outer, inner = self.outer.omega(self.inner.kept(d)), self.inner.omega(d)
+        outer, inner = self.outer.omega(self.inner.count(d)), self.inner.omega(d)
         return None if outer is None or inner is None else outer + inner + outer * inner
 
     def delta(self, d: int) -> float | None:
-        outer, inner = self.outer.delta(self.inner.kept(d)), self.inner.delta(d)
+        outer, inner = self.outer.delta(self.inner.count(d)), self.inner.delta(d)
         if not self.inner.exact:
             return contraction(self.omega(d))
         return None if outer is None or inner is None else outer * inner

@@ -77,7 +77,7 @@ class RandomK(Sparsifier):
         return self.shared  # of workers' own choices, different numbers of coordinates would lie in a piece
 
     def bind(self, layout: Layout) -> Compressor:
-        self.kept(layout.size)
+        self.count(layout.size)
         return self if layout.places is None or not self.shared else RandomKTogether(self, layout)
 
     @property
@@ -85,7 +85,7 @@ class RandomK(Sparsifier):
         return self.shared
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Drawn:
-        d, k = vectors.shape[1], self.kept(vectors.shape[1])
+        d, k = vectors.shape[1], self.count(vectors.shape[1])
         keys = random.choice_keys(self.shared)
         values = vectors.gather(1, choose(keys, d, k).expand(len(vectors), -1))
         parts, forms = joined([DenseMessage((values.mul_(d / k) if self.scaled and k else values,), k, vectors.dtype)])
@@ -93,11 +93,11 @@ class RandomK(Sparsifier):
         return Drawn((*key_parts, *parts), d, vectors.dtype, forms, keys if self.shared else None)
 
     def omega(self, d: int) -> float | None:
-        k = self.kept(d)
+        k = self.count(d)
         return d / k - 1 if self.scaled and k else None if k < d else 0.0
 
     def delta(self, d: int) -> float | None:
-        return contraction(self.omega(d)) if self.scaled else self.kept(d) / d if d else 1.0
+        return contraction(self.omega(d)) if self.scaled else self.count(d) / d if d else 1.0
 
     @classmethod
     def samples(cls) -> list[Self]:
@@ -132,7 +132,7 @@ class RandomKTogether(Together[RandomK]):
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse:
         if self.layout.places is None:
             return self.compressor.compress(vectors, random)
-        d, k = self.layout.size, self.compressor.kept(self.layout.size)
+        d, k = self.layout.size, self.compressor.count(self.layout.size)
         if vectors.is_meta:
             columns = torch.empty(min(k, vectors.shape[1]), dtype=torch.int64, device="meta")
         else:

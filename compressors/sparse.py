@@ -150,7 +150,7 @@ class Sparsifier(Compressor, ABC):
     @abstractmethod
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Sparse: ...
 
-    def kept(self, d: int) -> int:
+    def count(self, d: int) -> int:
         """Number of coordinates kept of d."""
         if self.k is not None and self.k > d:
             raise ValueError(
@@ -160,5 +160,5 @@ class Sparsifier(Compressor, ABC):
         return min(d, max(1, round((self.ratio or 0) * d))) if self.k is None else self.k
 
     def bind(self, layout: Layout) -> Compressor:
-        self.kept(layout.d)
+        self.count(layout.d)
         return self

@@ -96,7 +96,7 @@ class TopK(Sparsifier):
         return True
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> Selected | SelectedInOrder:
-        d, k = vectors.shape[1], self.kept(vectors.shape[1])
+        d, k = vectors.shape[1], self.count(vectors.shape[1])
         indices = largest_magnitudes(vectors, k)
         parts, forms = joined([DenseMessage((vectors.gather(1, indices),), k, vectors.dtype)])
         if self.coded and increasing_bytes(d, k) < packed_bytes(k, code_bits(d)):
@@ -104,10 +104,10 @@ class TopK(Sparsifier):
         return Selected((pack(indices, code_bits(d)), *parts), d, vectors.dtype, forms)
 
     def omega(self, d: int) -> float | None:
-        return 0.0 if self.kept(d) == d else None
+        return 0.0 if self.count(d) == d else None
 
     def delta(self, d: int) -> float:
-        return self.kept(d) / d if d else 1.0
+        return self.count(d) / d if d else 1.0
 
     @classmethod
     def samples(cls) -> list[Self]:

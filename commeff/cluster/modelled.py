@@ -168,7 +168,7 @@ def modelled_present(
         payload, wire = (sent.workers / senders * size for size in (operation.payload_bytes, operation.wire_bytes))
         return billing(members).seconds(operation._replace(payload_bytes=payload, wire_bytes=wire))
 
-    computing = [[compute if sent.there[sent.played(step)] else 0.0] for step in range(steps)]
+    computing = [[compute if sent.present[sent.played(step)] else 0.0] for step in range(steps)]
     return play(sent, price, all_workers.coding, steps=steps, compute=np.reshape(computing, (steps, 1)))
 
 

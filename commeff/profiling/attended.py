@@ -43,7 +43,7 @@ class Attended:
 
     workers: int
     sent: tuple[tuple[Operation, ...], ...]
-    there: tuple[tuple[int, ...], ...]
+    present: tuple[tuple[int, ...], ...]
     back: tuple[tuple[int, ...], ...]
     repeats: int
     note: str = ""
@@ -63,7 +63,7 @@ class Attended:
 
     def members(self, operation: Operation) -> tuple[int, ...]:
         """The workers that an operation connects."""
-        return (self.back if operation.path == RETURN else self.there)[self.played(operation.step)]
+        return (self.back if operation.path == RETURN else self.present)[self.played(operation.step)]
 
     def senders(self, operation: Operation) -> int:
         """The number of workers it is billed to."""

@@ -148,21 +148,21 @@ class Checkpoints:
     def _newest(self, run: str, tensors: bool = True) -> dict[str, Any] | None:
         faults: list[str] = []
         for path in self._existing():
-            found = self._look(path, run, tensors)
-            if isinstance(found, str):
-                faults.append(found)
+            document = self._look(path, run, tensors)
+            if isinstance(document, str):
+                faults.append(document)
                 continue
             if faults and tensors:
                 self._warn(f"{faults[0]}; going on from {path.name}")
-            return found
+            return document
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; {self.instead}")
         return None
 
     def _existing(self) -> list[Path]:
         """The last one and the one before it, as far as there are any."""
-        found = [path for path in (self.path, self.previous) if path.exists()]
-        return found or [path for path in [self.folder / OLD] if path.exists()]
+        paths = [path for path in (self.path, self.previous) if path.exists()]
+        return paths or [path for path in [self.folder / OLD] if path.exists()]
 
     def _warn(self, line: str) -> None:
         LOG.warning(line)
@@ -213,13 +213,13 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
 
 def share_out(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:
     """The boxes of which this process is in charge, where several have the same. All of them call it."""
-    own = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
+    places = [[name, list(offsets)] for name, boxes in tensors.items() for offsets in boxes.boxes]
     holders: dict[tuple[str, Shape], list[int]] = {}
-    for rank, keys in enumerate(processes.share(own)):
+    for rank, keys in enumerate(processes.share(places)):
         for name, offsets in keys:
             holders.setdefault((name, tuple(offsets)), []).append(rank)
     mine: dict[str, Boxes] = {}
-    for i, ((name, offsets), held) in enumerate(holders.items()):
-        if held[i % len(held)] == processes.rank:
+    for i, ((name, offsets), ranks) in enumerate(holders.items()):
+        if ranks[i % len(ranks)] == processes.rank:
             mine.setdefault(name, Boxes(tensors[name].shape)).put(offsets, tensors[name].boxes[offsets])
     return mine

@@ -71,11 +71,11 @@ def read_document(path: Path, compare: bool = True) -> dict[str, Any]:
 
 def join(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The boxes of several processes as one's."""
-    found: dict[str, Any] = {}
+    joined: dict[str, Any] = {}
     for part in parts:
         for name, (shape, boxes) in part.items():
-            found.setdefault(name, [shape, []])[1].extend(boxes)
-    return found
+            joined.setdefault(name, [shape, []])[1].extend(boxes)
+    return joined
 
 
 def plain(node: Any, where: str = "state") -> Any:

@@ -41,12 +41,12 @@ def calibrate(model: nn.Module, batches: Iterable[tuple[Tensor, ...]]) -> nn.Mod
     model.eval()
     for part in norms:
         part.train()
-    seen = 0
+    count = 0
     with torch.no_grad():
         for batch in batches:
             model(*batch)
-            seen += 1
-    if not seen:
+            count += 1
+    if not count:
         raise ValueError(
             "calibration must have at least one minibatch, got none: BatchNorm would have no statistics; give training "
             "data, such as a DataLoader, not an iterator that has come to its end"
@@ -126,6 +126,6 @@ def measure_locals(task: Task, replicas: Replicas, communicator: Communicator) -
     """The workers' own models, each with its own BatchNorm statistics: means over workers, named local_*."""
     x = replicas.parameters
     alike = not replicas.buffers and all(torch.equal(row, x[0]) for row in x)  # one stands for all
-    each = [task.evaluate(model) for model in replicas.models[: 1 if alike else None]] * (len(x) if alike else 1)
-    means = observe(communicator, torch.tensor([list(row.values()) for row in each], dtype=torch.float64))
-    return {f"local_{name}": float(mean) for name, mean in zip(each[0], means, strict=True)}
+    rows = [task.evaluate(model) for model in replicas.models[: 1 if alike else None]] * (len(x) if alike else 1)
+    means = observe(communicator, torch.tensor([list(row.values()) for row in rows], dtype=torch.float64))
+    return {f"local_{name}": float(mean) for name, mean in zip(rows[0], means, strict=True)}

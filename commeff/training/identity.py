@@ -57,7 +57,7 @@ def _given(part: Stateful) -> list[Any]:
     """What a constructor was given, as far as the object still knows it."""
     known = vars(part)
     names = [name for name in inspect.signature(type(part).__init__).parameters if name != "self"]
-    names = [next((found for found in (name, f"_{name}") if found in known), "") for name in names]
+    names = [next((field for field in (name, f"_{name}") if field in known), "") for name in names]
     return [known[name] for name in names if name and name not in (*part.rows, *part.shared)]
 
 

@@ -29,10 +29,10 @@ class OnDevice:
     def __new__(cls, task: Task, device: torch.device | str) -> Self:
         """An object of a class with the task's names: `isinstance` looks for those of a protocol in the class."""
         names = [name for name in dir(task) if not (name.startswith("_") or hasattr(cls, name))]
-        theirs: dict[str, Any] = {name: property(attrgetter(f"_task.{name}")) for name in names}
+        members: dict[str, Any] = {name: property(attrgetter(f"_task.{name}")) for name in names}
         if isinstance(task, LabelledTask):
-            theirs["with_liars"] = lambda self, liars: cls(task.with_liars(liars), device)
-        return object.__new__(type(cls.__name__, (cls,), theirs))
+            members["with_liars"] = lambda self, liars: cls(task.with_liars(liars), device)
+        return object.__new__(type(cls.__name__, (cls,), members))
 
     def __init__(self, task: Task, device: torch.device | str) -> None:
         self._task, self._device = task, torch.device(device)

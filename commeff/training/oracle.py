@@ -58,10 +58,10 @@ class BatchOracle(Oracle):
         """As the step's own gradients were, with the same dropout."""
         replicas = self._replicas
         with self._elsewhere(x):
-            own = replicas.gradients.clone()
-            found = replicas.compute(self._task.loss, self._batches, self._step, self._l2)[0].clone()
-            replicas.gradients.copy_(own)
-        return found
+            before = replicas.gradients.clone()
+            gradients = replicas.compute(self._task.loss, self._batches, self._step, self._l2)[0].clone()
+            replicas.gradients.copy_(before)
+        return gradients
 
     def gauss_newton(self, x: Tensor) -> Tensor:
         task = _sampling(self._task)
@@ -100,8 +100,8 @@ class BatchOracle(Oracle):
                 for i, (worker, model, *parts) in enumerate(rows):
                     torch.manual_seed(self._key(worker, r))
                     parameters: list[Tensor] = [*trainable(model).values()]
-                    found = one(model, tuple(parts), parameters, v[i])
-                    blank = [torch.zeros_like(p) if f is None else f for p, f in zip(parameters, found, strict=True)]
+                    squares = one(model, tuple(parts), parameters, v[i])
+                    blank = [torch.zeros_like(p) if f is None else f for p, f in zip(parameters, squares, strict=True)]
                     out[i].add_(torch.cat([f.detach().flatten() for f in blank]), alpha=share)
         return out
 

@@ -64,15 +64,15 @@ class Participation:
 
     def present(self, step: int) -> Tensor:
         """(n,) bool: who takes part in a step."""
-        there = torch.ones(self.n, dtype=torch.bool)
+        present = torch.ones(self.n, dtype=torch.bool)
         if self.share < 1:
             count = max(1, round(self.share * self.n))
-            there = self._draws(step // self.period, "participation").argsort().argsort() < count
+            present = self._draws(step // self.period, "participation").argsort().argsort() < count
         if self.dropout:
-            there &= self._draws(step, "dropout") >= self.dropout
+            present &= self._draws(step, "dropout") >= self.dropout
         available = {worker for worker, start, stop in self.trace if start <= step < stop}
-        there[[worker for worker, *_ in self.trace if worker not in available]] = False
-        return there
+        present[[worker for worker, *_ in self.trace if worker not in available]] = False
+        return present
 
     def _draws(self, clock: int, purpose: str) -> Tensor:
         """(n,): a uniform number for each worker."""

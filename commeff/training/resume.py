@@ -41,8 +41,8 @@ def resume(
     """
     resumed = checkpoints is not None and checkpoints.restore(run)
     if origin and not resumed:
-        theirs = SharedCheckpoints(Checkpoints(Path(origin) / "checkpoints", instead=INSTEAD))
-        if not theirs.restore(run):
+        source = SharedCheckpoints(Checkpoints(Path(origin) / "checkpoints", instead=INSTEAD))
+        if not source.restore(run):
             raise CheckpointRefused(f"{origin} must have a checkpoint, got none; {INSTEAD}")
     if 0 < run.step < steps:
         _check_clock(run)

@@ -136,7 +136,7 @@ class Run:
             batches = [_batch_of_each(task, workers, steps, r) for r in range(rounds)]
         else:
             batches = [task.batch(self.communicator.step * rounds + r, workers) for r in range(rounds)]
-        self.samples += self.there * sum(len(batch[0][0]) for batch in batches)
+        self.samples += self.present_count * sum(len(batch[0][0]) for batch in batches)
         return batches
 
     def gradient(self, loss: Any, batches: Batches, l2: float = 0.0) -> Tensor:
@@ -147,16 +147,16 @@ class Run:
         self.communicator.context.losses = losses
         if self.now is not None and self.now.finished is not None:  # the mean is over gradients, not over events
             weights = self.communicator.n * self.now.finished[list(self.communicator.workers)].to(losses)
-            self.losses, self.counted = self.losses + weights * losses, self.counted + self.there
+            self.losses, self.counted = self.losses + weights * losses, self.counted + self.present_count
         elif self.communicator.context.active is None:
             self.losses, self.counted = self.losses + losses, self.counted + 1
-        elif self.there:  # the mean over workers is that over those who are there
-            weights = self.communicator.context.active.to(losses) * (self.communicator.n / self.there)
+        elif self.present_count:  # the mean over workers is that over those who are there
+            weights = self.communicator.context.active.to(losses) * (self.communicator.n / self.present_count)
             self.losses, self.counted = self.losses + weights * losses, self.counted + 1
         return gradient
 
     @property
-    def there(self) -> int:
+    def present_count(self) -> int:
         """How many workers have a gradient in this step."""
         return int(self.communicator.context.finished.sum())
 
@@ -220,12 +220,12 @@ class Run:
         Theirs are models of the past, which nobody will use: they get another when they return.
         """
         active, x = self.communicator.context.active, self.replicas.parameters
-        if active is None or not self.there or not self.strategy.agrees():
+        if active is None or not self.present_count or not self.strategy.agrees():
             yield
             return
         away, weights = ~active.to(x.device), active.to(x.device, x.dtype)[:, None]
         before = x[away].clone()
-        scale = self.communicator.n / self.there
+        scale = self.communicator.n / self.present_count
         mean = scale * observe(self.communicator, torch.where(away[:, None], 0.0, x * weights))
         x[away] = mean.to(x)
         self.replicas.load(x)

@@ -69,7 +69,7 @@ def read_state(
     same, where = state["workers"] == run.communicator.n, run.replicas.where
     if same and method != run.method:
         place = next((i for i, pair in enumerate(zip(run.method, method, strict=False)) if len({*pair}) > 1), 0)
-        mine, other = (_call_at(place, each) for each in (run.method, method))
+        mine, other = (_call_at(place, call) for call in (run.method, method))
         raise OtherRun(f"must be of this run's method, in which there is {mine}, got one where it is {other}")
     values = {name: state[name] for name in EQUAL}
     values["began"] = values["began"] or run.measure_start()
@@ -160,26 +160,26 @@ def _call_at(at: int, words: str) -> str:
     return words
 
 
-def _compare_models(saved: Mapping[str, Boxes], own: Mapping[str, Shape]) -> None:
+def _compare_models(saved: Mapping[str, Boxes], shapes: Mapping[str, Shape]) -> None:
     start = f"{MODEL}/"
-    theirs = {name[len(start) :]: boxes.shape[1:] for name, boxes in saved.items() if name.startswith(start)}
-    for name in sorted(theirs.keys() | own.keys()):
-        if theirs.get(name) != own.get(name):
-            mine, other = own.get(name, "no tensor"), theirs.get(name, "none")
+    saved_shapes = {name[len(start) :]: boxes.shape[1:] for name, boxes in saved.items() if name.startswith(start)}
+    for name in sorted(saved_shapes.keys() | shapes.keys()):
+        if saved_shapes.get(name) != shapes.get(name):
+            mine, other = shapes.get(name, "no tensor"), saved_shapes.get(name, "none")
             raise OtherRun(f"must be of this run's model, in which {name} is {mine}, got one where it is {other}")
 
 
 def _local(run: Run, replicas: Mapping[str, Any]) -> dict[str, Tensor]:
     """What a process has for itself, a row for each hosted worker: what it counted, buffers, and loss scales."""
     ledger = [float(getattr(run.communicator.ledger, name)) for name in TOTALS]
-    found: dict[str, Any] = {"losses": run.losses, "ledger": [ledger] * len(run.communicator.workers)}
+    values: dict[str, Any] = {"losses": run.losses, "ledger": [ledger] * len(run.communicator.workers)}
     for part in (part for part in replicas if part != "parameters"):
-        found |= {f"{part}/{name}": value for name, value in replicas[part].items()}
-    for name, value in found.items():
+        values |= {f"{part}/{name}": value for name, value in replicas[part].items()}
+    for name, value in values.items():
         if not name.startswith("buffers/"):
             rows = torch.as_tensor(value, dtype=torch.float64, device="cpu")
-            found[name] = rows.reshape(1, -1) if name.startswith("axes/") else torch.atleast_1d(rows)
-    return found
+            values[name] = rows.reshape(1, -1) if name.startswith("axes/") else torch.atleast_1d(rows)
+    return values
 
 
 def _named(run: Run, name: str, rows: Tensor, rank: int | None = None) -> NamedBox:
@@ -196,33 +196,33 @@ def _read_local(
     """What this process had; on another mesh what the first one had, and of what is counted what a worker had."""
     workers = state["workers"] == run.communicator.n
     same, ranks = workers and state["mesh"] == run.replicas.degrees, _ranks(state["mesh"])
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     for name, rows in _local(run, replicas).items():
         if name.partition("/")[0] in COUNTED and not same:
-            each = [saved[key].whole() for rank in range(ranks) if (key := f"{LOCAL}{rank}/{name}") in saved]
+            rows_of_ranks = [saved[key].whole() for rank in range(ranks) if (key := f"{LOCAL}{rank}/{name}") in saved]
             share = 1.0 if name == "losses" else ranks / _ranks(run.replicas.degrees)
-            found |= {name: torch.cat(each).mean(0, keepdim=True) * share} if each else {}
+            values |= {name: torch.cat(rows_of_ranks).mean(0, keepdim=True) * share} if rows_of_ranks else {}
             continue
         box = _named(run, name, rows, None if same else 0)
         boxes = saved[box.name] if same else saved.get(box.name)
         if workers and boxes is not None and (same or (boxes.shape, boxes.dtype) == (box.shape, rows.dtype)):
             if boxes.shape != box.shape:
                 raise ValueError(f"{box.name} must have shape {box.shape}, got {boxes.shape}")
-            found[name] = boxes.read(box.offsets, box.sizes)
-    return found
+            values[name] = boxes.read(box.offsets, box.sizes)
+    return values
 
 
 def _replicas(replicas: Mapping[str, Any], parameters: Tensor, local: Mapping[str, Tensor]) -> dict[str, Any]:
     """The state of the models to go on with."""
-    given = {name: dict(part) for name, part in replicas.items() if name != "parameters"}
+    parts = {name: dict(part) for name, part in replicas.items() if name != "parameters"}
     for key, rows in local.items():
         part, _, name = key.partition("/")
         if part == "axes":
-            given[part][name] = _family(given[part][name], rows)
+            parts[part][name] = _family(parts[part][name], rows)
         elif name:
-            before = given[part][name]
-            given[part][name] = rows.to(before) if isinstance(before, Tensor) else type(before)(rows.item())
-    return given | {"parameters": parameters}
+            before = parts[part][name]
+            parts[part][name] = rows.to(before) if isinstance(before, Tensor) else type(before)(rows.item())
+    return parts | {"parameters": parameters}
 
 
 def _ranks(degrees: Mapping[str, int]) -> int:
@@ -230,7 +230,7 @@ def _ranks(degrees: Mapping[str, int]) -> int:
     return prod(degrees.values()) // degrees.get("worker", 1)
 
 
-def _family(own: list[list[float]], saved: Tensor) -> list[list[float]]:
+def _family(current: list[list[float]], saved: Tensor) -> list[list[float]]:
     """Bytes and seconds of an axis and those within it; from another mesh, all of them are the axis's."""
     pairs = saved.reshape(-1, 2)
-    return pairs.tolist() if len(pairs) == len(own) else [pairs.sum(0).tolist(), *([0.0, 0.0] for _ in own[1:])]
+    return pairs.tolist() if len(pairs) == len(current) else [pairs.sum(0).tolist(), *([0.0, 0.0] for _ in current[1:])]

@@ -60,17 +60,17 @@ class SharedCheckpoints(Checkpoints):
         rank, size = self._processes.rank, self._processes.size
         tensors, others = share_out(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
 
-        def own() -> None:
+        def write_part() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
             with appearing(self.folder / f"{name}.{rank}.pt") as draft:
                 write_document(draft, {"tensors": tensors}, self.run, method)
 
-        def first() -> None:
+        def write_document_last() -> None:
             self.save(state | {"tensors": tensors, "others": others}, method=method)
             self._drop_old()
 
-        self._together(own if rank else None)
-        self._together(None if rank else first)
+        self._together(write_part if rank else None)
+        self._together(None if rank else write_document_last)
 
     def _together(self, work: Callable[[], None] | None) -> None:
         """Do what there is to do, and wait until all have; an error of one is one at all of them."""
@@ -78,8 +78,8 @@ class SharedCheckpoints(Checkpoints):
         try:
             if work is not None:
                 work()
-        except Exception as found:
-            error = found
+        except Exception as raised:
+            error = raised
         faults = self._processes.share(f"{type(error).__name__}: {error}" if error else "")
         if error is not None:
             raise error
@@ -97,20 +97,20 @@ class SharedCheckpoints(Checkpoints):
 
     def _drop_old(self) -> None:
         """Remove what belongs to neither of the last two checkpoints."""
-        kept: set[str] = set()
+        needed: set[str] = set()
         for path in super()._existing():
             with suppress(Exception):  # a damaged file can raise anything at all
-                kept.update(read_document(path, compare=False)["state"].get("others", ()))
+                needed.update(read_document(path, compare=False)["state"].get("others", ()))
         for path in self.folder.glob("step-*.pt"):
-            if path.name not in kept:
+            if path.name not in needed:
                 path.unlink(missing_ok=True)
 
     def _processes_of(self, run: Run) -> Processes:
         return self._processes
 
     def _shapes(self, run: Run) -> Mapping[str, Shape]:
-        each = self._processes.share(dict(super()._shapes(run)))
-        return {name: tuple(shape) for shapes in each for name, shape in shapes.items()}
+        layouts = self._processes.share(dict(super()._shapes(run)))
+        return {name: tuple(shape) for shapes in layouts for name, shape in shapes.items()}
 
     def _existing(self) -> list[Path]:
         return [self.folder / name for name in self._processes.share([path.name for path in super()._existing()])[0]]
@@ -121,11 +121,11 @@ class SharedCheckpoints(Checkpoints):
 
     def _look(self, path: Path, run: str, tensors: bool = True) -> dict[str, Any] | str:
         """What one process cannot read, all pass over; what one refuses, all refuse."""
-        found: dict[str, Any] | str = ""
+        document: dict[str, Any] | str = ""
         with self._agreed():
-            found = super()._look(path, run, tensors)
-        faults = self._processes.share(found if isinstance(found, str) else "")
-        return next(filter(None, faults), found)
+            document = super()._look(path, run, tensors)
+        faults = self._processes.share(document if isinstance(document, str) else "")
+        return next(filter(None, faults), document)
 
     @contextmanager
     def understood(self) -> Iterator[None]:

@@ -222,7 +222,7 @@ def _reproduced(arguments: Arguments) -> Reproduced:
     others = replaced(arguments.folder / "report.md", table.title, arguments.command)
     page = write(results, claims, compared, arguments.command, arguments.folder)
     numbers = (
-        f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.theirs:.6g}, ours {shown(one.ours)}"
+        f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.published:.6g}, ours {shown(one.measured)}"
         for one in compared
     )
     judged = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in claims)

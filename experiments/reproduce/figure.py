@@ -35,10 +35,10 @@ def drawing(results: Results, plot: Plot) -> Drawing:
             selected = [case for case in members if not key or case.label(key) == value]
             line = _line(results, selected, plot, along, np.array([x_scale, y_scale]))
             if len(line[0]) or len(line[1]):
-                single = max(len(case.seen) for case in selected) == 1 and not results.table.exact
+                single = max(len(case.runs) for case in selected) == 1 and not results.table.exact
                 panel_lines.append(MeanLine(f"{name} (n = 1)".strip() if single else name, colour, style, *line))
         panels.append(LinePanel("" if value is None else _words(results, key, value, shown), panel_lines))
-    curves = any(plot.x in seen.curve for case in cases for seen in case.seen.values())
+    curves = any(plot.x in run.curve for case in cases for run in case.runs.values())
     places = [results.table.called(place) for place in along]
     guides = {guide: None if callable(of) else float(of) for guide, of in plot.guides.items()}
     return Drawing(panels, plot.x_title or x_title, plot.y_title or y_title, places, curves, plot.log, guides)
@@ -119,7 +119,7 @@ def _line(
     printed: list[tuple[float, ...]] = []
     guides: dict[str, list[tuple[float, ...]]] = {}
     for case in cases:
-        curves = [seen.curve for seen in case.seen.values() if plot.x in seen.curve]
+        curves = [run.curve for run in case.runs.values() if plot.x in run.curve]
         if curves and plot.y.metrics == (plot.y.text,):
             both = [curve[[plot.x, plot.y.text]].to_numpy(float) for curve in curves if plot.y.text in curve]
             points = [np.array(rows).T for rows in zip(*both, strict=False)]
@@ -155,7 +155,7 @@ def _place(results: Results, case: CaseResult, x: str | Callable[[Any], Any]) ->
     """Where a case stands on the horizontal axis: by a number measured at its end, by a label, or a function of it."""
     if x == "name":
         return case.case.name
-    values = [seen.finals[x] for seen in case.seen.values() if isinstance(x, str) and x in seen.finals]
+    values = [run.finals[x] for run in case.runs.values() if isinstance(x, str) and x in run.finals]
     if values:
         return float(np.mean(values))
     view = CaseView(results.table, case.case)

@@ -161,24 +161,24 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A printed number and ours for one case, by seed of its `runs`; `where` are the labels of the case."""
+    """A published number and what the `runs` of one case measured, by seed; `where` are the labels of the case."""
 
     printed: PrintedNumber
     where: Mapping[str, str]
-    theirs: float
-    ours: Mapping[int, float]
+    published: float
+    measured: Mapping[int, float]
     verdict: str
     runs: int = 0
 
     @property
     def mean(self) -> float:
-        """The mean of ours; NaN where there is none, infinite where a run diverged."""
-        return math.fsum(self.ours.values()) / len(self.ours) if self.ours else math.nan
+        """The mean of the measured values; NaN where there is none, infinite where a run diverged."""
+        return math.fsum(self.measured.values()) / len(self.measured) if self.measured else math.nan
 
     @property
     def difference(self) -> float:
-        """Ours minus theirs."""
-        return self.mean - self.theirs
+        """Measured minus published."""
+        return self.mean - self.published
 
 
 def compare(results: Results) -> list[Comparison]:
@@ -194,11 +194,11 @@ def compare(results: Results) -> list[Comparison]:
 
 
 def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
-    table, runs = results.table, result.seen
+    table, runs = results.table, result.runs
     values, printed_value = printed.of.by_seed(results, result), printed.worked_out(table, result.case)
     enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
     of_any_data = printed.scale != SCALES[-1]  # bytes, for example
-    fit = enough and (of_any_data or all(seen.comparable for seen in runs.values()))
+    fit = enough and (of_any_data or all(run.comparable for run in runs.values()))
     if not fit or not values or values.keys() != runs.keys():
         return Comparison(printed, result.labels, printed_value, values, NOT_COMPARABLE, len(runs))
     outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
@@ -225,11 +225,14 @@ def _ranked(comparisons: Sequence[Comparison], exact: bool) -> list[Comparison]:
     ranked = []
     for one in comparisons:
         peers = [c for c in comparisons if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
-        others = [c for c in peers if c.theirs != one.theirs]
+        others = [c for c in peers if c.published != one.published]
         if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean) or not others:
             ranked.append(one)
             continue
-        sides = [related(dict(one.ours), "<" if one.theirs < c.theirs else ">", dict(c.ours), exact) for c in others]
+        sides = [
+            related(dict(one.measured), "<" if one.published < c.published else ">", dict(c.measured), exact)
+            for c in others
+        ]
         ranked.append(replace(one, verdict=WORDS[all_of(sides).state]))
     return ranked
 

@@ -28,12 +28,12 @@ def _measured(results: Results) -> Table:
     table, cases = results.table, results.cases
     keys = results.labels
     shown = [
-        Column(of.text, items=[_item(of.by_seed(results, case), len(case.seen)) for case in cases]) for of in table.show
+        Column(of.text, items=[_item(of.by_seed(results, case), len(case.runs)) for case in cases]) for of in table.show
     ]
     columns = [
         words("variant", [table.called(case.case.name) for case in cases]),
         *(words(key, [table.called(case.labels.get(key, "")) for case in cases]) for key in keys),
-        Column("seeds", items=[Item(f"{len(case.seen)}") for case in cases]),
+        Column("seeds", items=[Item(f"{len(case.runs)}") for case in cases]),
         *shown,
     ]
     return Table("measured", table.title, columns, ["Means over seeds, ± half a 95 % interval."])
@@ -46,16 +46,16 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Table:
         words("variant", names),
         words("of", [one.printed.of.text for one in compared]),
         Column("theirs", items=[_printed(one) for one in compared]),
-        Column("ours", items=[_item(one.ours, one.runs) for one in compared]),
+        Column("ours", items=[_item(one.measured, one.runs) for one in compared]),
         words("verdict", [one.verdict for one in compared]),
     ]
     return Table("numbers", f"{results.table.title}: printed numbers beside ours", columns)
 
 
 def _printed(one: Comparison) -> Item:
-    if math.isnan(one.theirs):
+    if math.isnan(one.published):
         return Item("–")
-    return Item(f"{one.theirs:.6g}", "" if one.printed.spread is None else f"{one.printed.spread:g}")
+    return Item(f"{one.published:.6g}", "" if one.printed.spread is None else f"{one.printed.spread:g}")
 
 
 def _item(values: Mapping[int, float], runs: int) -> Item:

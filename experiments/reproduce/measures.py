@@ -184,16 +184,16 @@ def measured(plan: TableRun) -> Results:
     unlinked(plan.store / "measured").mkdir(exist_ok=True)
     results, machine = list[CaseResult](), machine_of(sys_info())
     for number, (case, settings) in enumerate(zip(plan.table.cases, plan.settings, strict=True)):
-        seen = {}
+        runs = {}
         for seed in plan.table.seeds:
             words = [*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"]
             config = compose(words, plan.table.choices)
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
-                seen[seed] = Observation(plan.pricing.planned(config), machine=_made_by(config, machine))
+                runs[seed] = Observation(plan.pricing.planned(config), machine=_made_by(config, machine))
             else:
-                seen[seed] = _stored(plan, config, machine)
-            seen[seed] = seen[seed].with_metrics(plan.table.derived)
-        results.append(CaseResult(case, seen, plan.labels(number)))
+                runs[seed] = _stored(plan, config, machine)
+            runs[seed] = runs[seed].with_metrics(plan.table.derived)
+        results.append(CaseResult(case, runs, plan.labels(number)))
     return Results(plan.table, results)
 
 

@@ -148,17 +148,18 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
 
 def _compared(one: Comparison, results: Results) -> list[str]:
     spread = "" if one.printed.spread is None else f" ± {one.printed.spread:g}"
-    printed = "–" if math.isnan(one.theirs) else f"{one.theirs:.6g}{spread}"
+    printed = "–" if math.isnan(one.published) else f"{one.published:.6g}{spread}"
     difference = f"{one.difference:+.2g}" if math.isfinite(one.difference) else "–"
     name = f"{results.table.called(one.printed.variant)} {listing(one.where)}".strip()
     variant, of, source = map(markdown_text, (name, one.printed.of.text, one.printed.source))
-    return [variant, of, printed, over_seeds(one.ours, one.runs), difference, f"**{one.verdict}**", source]
+    return [variant, of, printed, over_seeds(one.measured, one.runs), difference, f"**{one.verdict}**", source]
 
 
 def _other_runs(results: Results) -> Iterator[str]:
     """Says that printed numbers are of other runs, if they are."""
-    table, seen = results.table, [seen for case in results.cases for seen in case.seen.values()]
-    if seen and not all(observation.comparable for observation in seen):
+    table = results.table
+    runs = [run for case in results.cases for run in case.runs.values()]
+    if runs and not all(run.comparable for run in runs):
         words = markdown_code(", ".join(f"{key}={in_words(value)}" for key, value in table.comparable.items()))
         yield f"Printed numbers are of runs with {words}, which ours are not: only claims and formulas get a verdict."
         yield ""
@@ -171,10 +172,10 @@ def _measured(results: Results) -> Iterator[str]:
     heads = ["variant", *keys, "seeds", *(shown.text for shown in table.show)]
     rows = []
     for result in results.cases:
-        numbers = [over_seeds(shown.by_seed(results, result), len(result.seen)) for shown in table.show]
+        numbers = [over_seeds(shown.by_seed(results, result), len(result.runs)) for shown in table.show]
         labels = (result.labels.get(key, "") for key in keys)
-        lost = sum(seen.state == "diverged" for seen in result.seen.values())
-        seeds = f"{len(result.seen)}" + (f" ({lost} diverged)" if lost else "")
+        lost = sum(run.state == "diverged" for run in result.runs.values())
+        seeds = f"{len(result.runs)}" + (f" ({lost} diverged)" if lost else "")
         rows.append([table.called(result.case.name), *labels, seeds, *numbers])
     yield from ("## Measured", "", *_text_table("l" + "r" * (len(heads) - 1), heads, rows))
     yield from ("± is half a 95 % interval over seeds; differences in claims are paired by seed.", "")
@@ -213,7 +214,7 @@ def _tried(results: Results) -> Iterator[str]:
 def _mean(case: CaseResult, mean: float) -> str:
     if not math.isnan(mean):
         return f"{mean:.5g}"
-    return "diverged" if any(seen.state == "diverged" for seen in case.seen.values()) else "–"
+    return "diverged" if any(run.state == "diverged" for run in case.runs.values()) else "–"
 
 
 def _listed(seeds: Sequence[int]) -> str:
@@ -256,7 +257,7 @@ def _values(results: Results) -> pd.DataFrame:
     rows = []
     for result in results.cases:
         shown_by_seed = {shown.text: shown.by_seed(results, result) for shown in results.table.show}
-        for seed, seen in sorted(result.seen.items()):
+        for seed, run in sorted(result.runs.items()):
             numbers = {text: values.get(seed, math.nan) for text, values in shown_by_seed.items()}
-            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": seen.state} | numbers)
+            rows.append({"variant": result.case.name, **result.labels, "seed": seed, "state": run.state} | numbers)
     return pd.DataFrame(rows)

@@ -39,7 +39,7 @@ class Pricing:
         if cluster and cluster.parameters:
             self._cluster_modeller = Modeller(square_matrices(cluster.parameters))
 
-    def priced(self, configure: Callable[[], Mapping[str, Any]], seen: Observation) -> Observation:
+    def priced(self, configure: Callable[[], Mapping[str, Any]], run: Observation) -> Observation:
         """The observation of a run with these numbers; its configuration is asked for if there are any.
 
         Raises
@@ -47,22 +47,22 @@ class Pricing:
         ValueError
             If the run's method cannot be profiled, or not be priced on the cluster.
         """
-        curve = seen.curve
+        curve = run.curve
         if curve.empty or not (self._seconds or self._bytes):
-            return seen
+            return run
         steps, config = int(curve["step"].max()), configure()
         sent = self._modeller.profile(config)[1]
         operations = [operation for step in range(steps) for operation in sent.operations(step)]
         whole = math.fsum(operation.wire_bytes for operation in operations)
         if abs(whole - float(curve["wire_bytes"].iloc[-1])) > SAME * whole:
-            return seen
-        finals = dict(seen.finals) | (directions(operations) if self._bytes else {})
+            return run
+        finals = dict(run.finals) | (directions(operations) if self._bytes else {})
         if self._cluster is not None and self._seconds:
             ends = [0.0, *map(float, self._cluster_modeller.timeline(config, self._cluster.place, steps).by_step)]
             curve = curve.assign(modelled_seconds=[ends[int(step)] for step in curve["step"]])
             curve = curve.assign(modelled_hours=curve["modelled_seconds"] / HOUR)
             finals |= {name: float(curve[name].iloc[-1]) for name in SECONDS}
-        return replace(seen, finals=finals, curve=curve)
+        return replace(run, finals=finals, curve=curve)
 
     def planned(self, config: Mapping[str, Any]) -> dict[str, float]:
         """Seconds of a run that nobody trains on the cluster, and the part of a step that is communication."""

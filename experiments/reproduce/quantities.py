@@ -48,17 +48,17 @@ class TableQuantity(Arithmetic):
 
     def by_seed(self, results: Results, result: CaseResult) -> dict[int, float]:
         """Its numbers; seeds that have none are left out."""
-        numbers = {seed: self.number(results, result, seed) for seed in result.seen}
+        numbers = {seed: self.number(results, result, seed) for seed in result.runs}
         return {seed: value for seed, value in numbers.items() if not math.isnan(value)}
 
     def __call__(self, variant: TableVariant) -> Value:
         """Its value for the only case of a variant at a place."""
         variant.results.table.check_quantity(self)
         result = variant.result
-        if result is None or not result.seen:
+        if result is None or not result.runs:
             return variant.absent()
         numbers = self.by_seed(variant.results, result)
-        left_out = {seed: variant.name for seed in result.seen if seed not in numbers}
+        left_out = {seed: variant.name for seed in result.runs if seed not in numbers}
         absent = "" if numbers else f"{variant.name} has no {self.text}"
         return Value(numbers, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
 
@@ -109,21 +109,21 @@ def _of_run(text: str, measure: Callable[[Observation], float], *metrics: str) -
     for metric in metrics:
         if not isinstance(metric, str):
             raise TableError(f"{text.partition('(')[0]} takes the name of a metric, got {metric!r}")
-    return TableQuantity(text, metrics, lambda results, result, seed: measure(result.seen[seed]))
+    return TableQuantity(text, metrics, lambda results, result, seed: measure(result.runs[seed]))
 
 
 def final(metric: str) -> TableQuantity:
     """The metric at the end of a run."""
-    return _of_run(str(metric), lambda seen: seen.final(metric), metric)
+    return _of_run(str(metric), lambda run: run.final(metric), metric)
 
 
 def floor(metric: str) -> TableQuantity:
     """The mean over the last quarter of the evaluations."""
 
-    def measure(seen: Observation) -> float:
-        if seen.state == "diverged":
-            return seen.worst(metric)
-        values = seen.column(metric)[metric].to_numpy(dtype=float)
+    def measure(run: Observation) -> float:
+        if run.state == "diverged":
+            return run.worst(metric)
+        values = run.column(metric)[metric].to_numpy(dtype=float)
         return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
 
     return _of_run(f"floor({metric})", measure, metric)
@@ -131,16 +131,16 @@ def floor(metric: str) -> TableQuantity:
 
 def least(metric: str) -> TableQuantity:
     """The smallest evaluation."""
-    return _of_run(f"least({metric})", lambda seen: float(seen.column(metric)[metric].min()), metric)
+    return _of_run(f"least({metric})", lambda run: float(run.column(metric)[metric].min()), metric)
 
 
 def rate(metric: str, down_to: float = DOWN_TO) -> TableQuantity:
     """The factor a step by which it falls, until it is below `down_to` of its start: exp of its logarithm's slope."""
 
-    def measure(seen: Observation) -> float:
-        if seen.state == "diverged":
+    def measure(run: Observation) -> float:
+        if run.state == "diverged":
             return math.inf
-        column = seen.column(metric)
+        column = run.column(metric)
         column = column[column[metric] > 0]
         if len(column):
             below = (column[metric] < down_to * column[metric].iloc[0]).to_numpy()
@@ -155,11 +155,11 @@ def rate(metric: str, down_to: float = DOWN_TO) -> TableQuantity:
 def to(metric: str, level: float, of: str = "wire_bytes") -> TableQuantity:
     """The first evaluated `of` at which the metric is at most `level` (an accuracy: at least); infinite if never."""
 
-    def measure(seen: Observation) -> float:
-        if metric not in seen.curve or of not in seen.curve:
+    def measure(run: Observation) -> float:
+        if metric not in run.curve or of not in run.curve:
             return math.nan
-        good = seen.curve[metric] >= level if higher_is_better(metric) else seen.curve[metric] <= level
-        return float(seen.curve[of][good].iloc[0]) if good.any() else math.inf
+        good = run.curve[metric] >= level if higher_is_better(metric) else run.curve[metric] <= level
+        return float(run.curve[of][good].iloc[0]) if good.any() else math.inf
 
     return _of_run(f"to({metric}, {short(level)}{'' if of == 'wire_bytes' else f', of={of}'})", measure, metric, of)
 
@@ -175,16 +175,16 @@ def onset(metric: str, beside: str, factor: float) -> TableQuantity:
 
     def number(results: Results, result: CaseResult, seed: int) -> float:
         other = results.like(result, beside)
-        if other is None or other is result or seed not in other.seen or other.seen[seed].state == "diverged":
+        if other is None or other is result or seed not in other.runs or other.runs[seed].state == "diverged":
             return math.nan
-        seen = result.seen[seed]
-        both = seen.column(metric).merge(other.seen[seed].column(metric), on="step", suffixes=("", " beside"))
+        run = result.runs[seed]
+        both = run.column(metric).merge(other.runs[seed].column(metric), on="step", suffixes=("", " beside"))
         if not len(both):
             return math.nan
         values, bounds = both[metric], both[f"{metric} beside"]
         far = both["step"][values < bounds / factor if higher_is_better(metric) else values > factor * bounds]
         after = both["step"][both["step"] > far.max()] if len(far) else both["step"]
-        return float(after.iloc[0]) if len(after) and seen.state != "diverged" else math.inf
+        return float(after.iloc[0]) if len(after) and run.state != "diverged" else math.inf
 
     return TableQuantity(f"onset({metric}, {beside}, {factor:g})", (metric,), number, beside)
 
@@ -223,7 +223,7 @@ def slope(y: str | TableQuantity, x: str | Callable[[Any], Any], log: str = "xy"
         views = [CaseView(results.table, case.case) for case in cases]
         numbers = [number_of(c[x] if isinstance(x, str) else x(c), "the second argument of slope") for c in views]
         places = np.array([on("x", number) for number in numbers])
-        seeds = sorted({seed for case in cases for seed in case.seen})
+        seeds = sorted({seed for case in cases for seed in case.runs})
         if not seeds:
             return variant.absent()
         points = [height.by_seed(results, case) for case in cases]

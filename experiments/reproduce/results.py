@@ -163,10 +163,10 @@ def _frame() -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class CaseResult:
-    """A case and its observations by seed; those that are missing have not been run, or have failed."""
+    """A case and what its run of each seed measured; a seed without one has not been run, or its run failed."""
 
     case: Case
-    seen: Mapping[int, Observation]
+    runs: Mapping[int, Observation]
     labels: Mapping[str, str] = field(default_factory=dict)  # those that differ among cases, functions worked out
 
     @property
@@ -180,11 +180,11 @@ class CaseResult:
 
     def same(self, other: CaseResult, seed: int, metric: str | None) -> bool:
         """Whether all recorded numbers of a seed, or one metric at the end, are those of another case."""
-        one, two = self.seen[seed], other.seen[seed]
+        one, two = self.runs[seed], other.runs[seed]
         if metric is not None:
             return one.finals.get(metric) is not None and one.finals.get(metric) == two.finals.get(metric)
         columns = [name for name in one.curve if name not in COSTS and name in two.curve]
-        curves = [seen.curve[columns].reset_index(drop=True) for seen in (one, two)]
+        curves = [run.curve[columns].reset_index(drop=True) for run in (one, two)]
         return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])
 
 
@@ -208,8 +208,8 @@ class Results:
     def machines(self) -> list[Mapping[str, str]]:
         """The machines on which they ran, those that were tried included, each once."""
         every = [*self.cases, *(case for choice in self.choices for case in choice.tried)]
-        seen = [seen.machine for case in every for seen in case.seen.values() if seen.machine]
-        return [machine for place, machine in enumerate(seen) if machine not in seen[:place]]
+        machines = [run.machine for case in every for run in case.runs.values() if run.machine]
+        return [machine for place, machine in enumerate(machines) if machine not in machines[:place]]
 
     @property
     def labels(self) -> list[str]:

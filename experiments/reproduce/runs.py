@@ -139,14 +139,14 @@ class TableStage:
         plan, results, missing = self.plan, list[CaseResult](), list[str]()
         for number in self.numbers:
             result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
-            seen = dict[int, Observation]()
+            runs = dict[int, Observation]()
             for seed in self.seeds:
                 record = read_record(plan.store / self.run(number, seed))
                 if record.state in FINISHED:
-                    seen[seed] = self._observation(record, number)
+                    runs[seed] = self._observation(record, number)
                 else:
                     missing.append(f"{result.words} seed {seed} is {record.state}")
-            results.append(replace(result, seen=seen))
+            results.append(replace(result, runs=runs))
         return Results(plan.table, results, (), missing)
 
     def _observation(self, record: Record, number: int) -> Observation:
@@ -154,10 +154,10 @@ class TableStage:
         numbers = {name: value for name, value in record.summary.items() if is_number(value)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
         comparable, machine = table.is_theirs(record.config), machine_of(record.environment)
-        seen = Observation(finals, record.curve, record.state, comparable, machine)
+        run = Observation(finals, record.curve, record.state, comparable, machine)
         if not self.suffix:
-            seen = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), seen)
-        return seen.with_metrics(table.derived)
+            run = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), run)
+        return run.with_metrics(table.derived)
 
 
 def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:

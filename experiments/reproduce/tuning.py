@@ -151,7 +151,7 @@ class TunedChoice:
 
         others = {key: value for key, value in self.best.labels.items() if key != self.over}
         who, chosen = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
-        if any(case.seen for case in self.tried) and all(map(math.isnan, self.means)):
+        if any(case.runs for case in self.tried) and all(map(math.isnan, self.means)):
             return [f"{who}: diverged at all values of {self.over}; {chosen} stands for them"]
         values = sorted({float(text) for text in self.values if is_number(text)})
         if len(values) < 2 or not is_number(chosen) or float(chosen) not in (values[0], values[-1]):
@@ -191,6 +191,6 @@ def chosen(whole: Results) -> Results:
 def check_measured(tuning: Tuning, choices: Sequence[TunedChoice]) -> None:
     """Refuse to choose by what finished runs have not measured."""
     for choice in choices:
-        done = [seen for case in choice.tried for seen in case.seen.values() if seen.state == "done"]
-        if done and all(math.isnan(seen.final(metric)) for seen in done for metric in tuning.by.metrics):
+        done = [run for case in choice.tried for run in case.runs.values() if run.state == "done"]
+        if done and all(math.isnan(run.final(metric)) for run in done for metric in tuning.by.metrics):
             raise ConfigError([f"tune.by: the runs of {choice.best.case.name} have measured no {tuning.by.text}"])

@@ -189,10 +189,10 @@ def equal(left: TableVariant, right: TableVariant, metric: str | None = None) ->
     if metric is not None:
         check_metric(left.results.table, metric)
     one, two = left.result, right.result
-    if one is None or two is None or not one.seen or not two.seen:
-        lacking = right if one is not None and one.seen else left
+    if one is None or two is None or not one.runs or not two.runs:
+        lacking = right if one is not None and one.runs else left
         return Judgement(UNTOLD, lacking.absent().absent, place=lacking.place)
-    seeds = sorted(one.seen.keys() & two.seen.keys())
+    seeds = sorted(one.runs.keys() & two.runs.keys())
     differing = [seed for seed in seeds if not one.same(two, seed, metric)]
     what = metric or "all recorded numbers"
     if differing:

@@ -55,7 +55,7 @@ def ratio(own: pd.Series, plain: pd.Series, higher: bool) -> float:
 
 def curve(case: CaseResult, metric: str) -> pd.Series:
     """The mean over seeds."""
-    return pd.concat([seen.column(metric) for seen in case.seen.values()]).groupby("step")[metric].mean()
+    return pd.concat([run.column(metric) for run in case.runs.values()]).groupby("step")[metric].mean()
 
 
 def subject(settings: Mapping[str, Any]) -> list[str]:

@@ -89,4 +89,4 @@ def test_what_cannot_be_kept_is_refused(kind):
         kind(k=5).bind(Layout.flat(4))
     with pytest.raises(ValueError, match="k must be at most d = 4, got"):
         kind(k=5).compress(torch.ones(1, 4), WorkerRandom(0, [0]))
-    assert [kind(ratio=0.01).kept(d) for d in (0, 1, 49, 151, 1000)] == [0, 1, 1, 2, 10]
+    assert [kind(ratio=0.01).count(d) for d in (0, 1, 49, 151, 1000)] == [0, 1, 1, 2, 10]

@@ -292,7 +292,7 @@ def test_demo_at_random_is_error_feedback_of_a_common_choice():
     for step in range(STEPS):
         m = 0.7 * m + 0.1 * slope(path[step], step)
         now = (errors[step] == 0).all(0)
-        assert now.sum() == rest.kept(D)
+        assert now.sum() == rest.count(D)
         assert (path[step + 1] - (path[step] - torch.where(now, m.mean(0), 0.0))).abs().max() <= 1e-12
         m = torch.where(now, 0.0, m)
 

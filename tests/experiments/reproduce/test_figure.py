@@ -24,8 +24,8 @@ def results(folder: Path, numbers: str = "[]", **words: object) -> Results:
     content = {"paper": "nobody", "grid": GRID, "claims": ["loss(r.a_b(lr=0.1)) < 1"], "figure": figure}
     table = read_table(Path(write_table(folder, content | {"numbers": Code(numbers)})))
     curve = pd.DataFrame({"step": [1, 2], "val_accuracy": [0.25, 0.5]})
-    seen = {seed: Observation({"val_accuracy": 0.5}, curve) for seed in (0, 1)}
-    return Results(table, [CaseResult(case, seen, case.labels) for case in table.cases])
+    run = {seed: Observation({"val_accuracy": 0.5}, curve) for seed in (0, 1)}
+    return Results(table, [CaseResult(case, run, case.labels) for case in table.cases])
 
 
 def drawn(found: Results) -> Drawing:
@@ -101,7 +101,7 @@ def test_a_guide_is_a_power_of_x_or_a_function_of_the_case(tmp_path: Path) -> No
 
 def test_a_point_of_one_seed_says_so(tmp_path: Path) -> None:
     found = results(tmp_path, lines=[], only={"optimizer.lr": 0.1})
-    alone = [CaseResult(each.case, {0: each.seen[0]}, each.labels) for each in found.cases]
+    alone = [CaseResult(each.case, {0: each.runs[0]}, each.labels) for each in found.cases]
     assert "EF21 (n = 1)" in texts(Results(found.table, alone))
 
 

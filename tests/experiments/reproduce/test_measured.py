@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def results(folder: Path) -> tuple[dict[str, float], list[dict[str, str]]]:
     found = measured(TableRun(read_table(Path(write_table(folder, TABLE))), folder / "store", Limits(jobs=1)))
     (case,) = found.cases
-    return dict(next(iter(case.seen.values())).finals), [*found.machines]
+    return dict(next(iter(case.runs.values())).finals), [*found.machines]
 
 
 def test_numbers_without_end_are_read_as_they_were_measured(calls: list[Any], tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_hours_are_of_the_cluster_and_bytes_have_directions(tmp_path: Path) -> N
     run_here(plan.reported().request)
     results = Results(plan.table, plan.reported().results().cases)
     assert [one.verdict for one in compare(results)] == [OK] * 6
-    ends = {case.case.name: case.seen[0] for case in results.cases}
+    ends = {case.case.name: case.runs[0] for case in results.cases}
     assert "sent_bytes" not in ends["threshold"].finals
     cluster, size = Cluster.named("ethernet_1g", gpus=WORKERS), 8.0 * NUMBERS
     sending = {"psgd": ring(cluster, WORKERS, size), "gossip": gossip(cluster, exponential(WORKERS).at(0), size)}
@@ -88,8 +88,8 @@ def test_what_a_table_says_is_text_on_its_page(tmp_path: Path) -> None:
     )
     results = measured(TableRun(told, tmp_path / "store", Limits(1)))
     verdicts, compared = judge(results), compare(results)
-    for seen in (seen for case in results.cases for seen in case.seen.values()):
-        object.__setattr__(seen, "machine", dict.fromkeys(seen.machine, evil))
+    for run in (run for case in results.cases for run in case.runs.values()):
+        object.__setattr__(run, "machine", dict.fromkeys(run.machine, evil))
     page = write(results, verdicts, compared, f"commeff reproduce `{evil}", tmp_path / "page").read_text()
     tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(page)
     inner = [each for token in tokens for each in (token, *(token.children or ()))]
@@ -107,10 +107,10 @@ def test_what_nobody_trains_is_modelled(tmp_path: Path) -> None:
     results = measured(TableRun(wanted, tmp_path / "store", Limits(1)))
     assert results.machines
     for case in results.cases:
-        n, seen = int(case.labels["workers"]), case.seen[0]
+        n, run = int(case.labels["workers"]), case.runs[0]
         sending = ring(Cluster.named("ethernet_1g", gpus=n), n, 8.0 * NUMBERS)
-        assert seen.final("communication_ms") == pytest.approx(1e3 * sending)
-        assert seen.final("modelled_hours") == pytest.approx(STEPS * (COMPUTE + sending) / 3600)
+        assert run.final("communication_ms") == pytest.approx(1e3 * sending)
+        assert run.final("modelled_hours") == pytest.approx(STEPS * (COMPUTE + sending) / 3600)
 
 
 def test_numbers_of_other_runs_than_ours_are_not_comparable(tmp_path: Path) -> None:
@@ -137,8 +137,8 @@ def test_numbers_of_an_earlier_scale_are_of_any_data(tmp_path: Path) -> None:
 
 
 def test_quantities_take_arithmetic(tmp_path: Path) -> None:
-    seen = Observation({"sent_bytes": 12.0, "epoch": 4.0, "none": 0.0}, pd.DataFrame({"step": [1.0], "loss": [2.0]}))
-    one = CaseResult(Case("a", {}, {}), {0: seen})
+    run = Observation({"sent_bytes": 12.0, "epoch": 4.0, "none": 0.0}, pd.DataFrame({"step": [1.0], "loss": [2.0]}))
+    one = CaseResult(Case("a", {}, {}), {0: run})
     results = Results(table(tmp_path), [one])
     sent = final("sent_bytes")
     assert (sent / final("epoch") + least("loss") * 0.5).by_seed(results, one) == {0: 4.0}
