@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import collectives
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
+from commeff.planner.memory import key_bytes
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 HEAD = 32  # flash kernels pad the width of a head to a multiple of it
@@ -30,9 +31,9 @@ class Pass:
     backward : backward pass without communication and without what is recomputed.
     weights : of `backward`: gradients of weights that hide nothing, which a zero-bubble schedule may do later.
     recomputed : what the backward pass computes again.
-    tensor : exposed tensor-parallel communication, both ways and recomputed.
+    tensor : exposed communication of the ranks that split a layer or a sequence, both ways and recomputed.
     tensor_forward : of `tensor`, in the forward pass.
-    hidden_forward, hidden_backward : tensor-parallel communication that the computing of a pass hides.
+    hidden_forward, hidden_backward : communication of these ranks that the computing of a pass hides.
     """
 
     forward: Numbers
@@ -77,6 +78,9 @@ class Pass:
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
 
+    What tensor ranks send hides behind the gradients of weights, or, with overlap="full", behind any product; what
+    context ranks send behind attention among the keys that have come, which is all of it but the first of c blocks.
+
     Parameters
     ----------
     policies : the policies to be priced.
@@ -93,14 +97,30 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     forward, inputs = busy(dense + core + light, issue), busy(dense_input + core_back + light_back, issue_back)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
     products, weights = forward - busy(core + light, issue), backward - inputs  # what these add to the pass
+    share = policies.hidden(constants.hidden_share)
     hidden = policies.hidden(0.0) * np.minimum(between, products)
-    hidden_back = policies.hidden(constants.hidden_share) * np.minimum(between, weights)
+    hidden_back = share * np.minimum(between, weights)
+    ring, others = ring_seconds(policies, setting), 1 - 1 / policies.context
+    in_ring, in_ring_back = share * np.minimum(ring, others * core), share * np.minimum(2 * ring, others * core_back)
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
     often = 1 / policies.recompute_every
     again = often * np.select([full, selective], [forward, core], 0.0)
-    exposed, exposed_back = between - hidden, between - hidden_back
-    exposed_total, hidden_total = (1 + often * full) * exposed + exposed_back, hidden_back + often * full * hidden
-    return Pass(forward, backward, weights - hidden_back, again, exposed_total, exposed, hidden, hidden_total)
+    ahead, behind = hidden + in_ring, hidden_back + in_ring_back
+    exposed, exposed_back = between + ring - ahead, between + 2 * ring - behind
+    exposed_total, hidden_total = (1 + often * full) * exposed + exposed_back, behind + often * full * ahead
+    return Pass(forward, backward, weights - hidden_back, again, exposed_total, exposed, ahead, hidden_total)
+
+
+def ring_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
+    """Keys and values of one layer and micro-batch round c ranks, forward: c - 1 messages of 4 b s/c numbers of a key.
+    Backward their gradients go with them, which is twice as much (Liu 2023, arXiv 2310.01889).
+
+    Parameters
+    ----------
+    policies : the policies to be priced.
+    setting : the model, and where it is trained.
+    """
+    return collectives.all_gather(policies.ring(setting.cluster), 2 * key_bytes(policies, setting), "one_ring")
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -222,10 +242,12 @@ def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Num
         padded = HEAD * np.ceil(width / HEAD) + setting.constants.gemm_ramp
         product = 2 * padded * seconds_per_flop(gpu, precision, setting.constants)
         vector = VECTOR / gpu.peak_flops.get("fp32", gpu.peak_flops[precision] / 16)
-        return s * s / 2 * heads * (2 * product + vector), s * s / 2 * heads * (5 * product + 2 * vector)
-    scores, context = _gemms(policies, setting, s, s, width, heads), _gemms(policies, setting, s, width, s, heads)
-    byte = s * s * heads / setting.memory_rate
-    return scores + context + 9 * byte, 2 * scores + context + context + 11 * byte
+        seen = s * s / 2 * heads / policies.context
+        return seen * (2 * product + vector), seen * (5 * product + 2 * vector)
+    rows = s / policies.context
+    scores, values = _gemms(policies, setting, rows, s, width, heads), _gemms(policies, setting, rows, width, s, heads)
+    byte = rows * s * heads / setting.memory_rate
+    return scores + values + 9 * byte, 2 * scores + values + values + 11 * byte
 
 
 def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:

@@ -17,7 +17,7 @@ from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies
 from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_seconds, sharing_seconds, tied_seconds
 
 DECISIVE = (  # what one micro-batch depends on
-    *("tensor", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
+    *("tensor", "context", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
     *("partition_checkpoints", "offload_checkpoints", "recompute_every"),
 )
 

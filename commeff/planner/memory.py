@@ -108,10 +108,21 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
-    keys = np.maximum(model.key_width / t, model.head_width)
-    split = 4 * model.query_width / t + 4 * keys + (6 if model.gated else 4) * model.ffn_width / t
+    split = 4 * model.query_width / t + (6 if model.gated else 4) * model.ffn_width / t
     keeps_scores = policies.recompute != RECOMPUTES.index("selective")
-    return shared + tokens * split + 5 * keeps_scores * scores(policies, setting)
+    return shared + tokens * split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
+
+
+def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
+    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least.
+
+    Parameters
+    ----------
+    policies : the policies to be priced.
+    setting : the model, and where it is trained.
+    """
+    width = np.maximum(setting.model.key_width / policies.tensor, setting.model.head_width)
+    return 2 * policies.tokens(setting) * width
 
 
 def scores(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -132,6 +143,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
+    Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
 
     Parameters
     ----------
@@ -150,7 +162,9 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     inner = (6 if model.gated else 4) * tokens * model.ffn_width / policies.tensor
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
-    return stages.in_flight * (stages.layers * layer + output) + again + np.maximum(4 * written, inner) + 2 * hidden
+    passing = (policies.context > 1) * 4 * key_bytes(policies, setting)
+    widest = np.maximum(4 * written, inner) + 2 * hidden + passing
+    return stages.in_flight * (stages.layers * layer + output) + again + widest
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
@@ -206,7 +220,8 @@ def memory(
     logit = 8 + weights * (weights < wide)
     live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
     axes = sum(
-        np.greater(ranks, 1).astype(int) for ranks in (policies.tensor, policies.pipeline, shard, policies.workers)
+        np.greater(ranks, 1).astype(int)
+        for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers)
     )
     averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
     bucket = np.where(three & (shard > 1), 0.0, np.minimum(BUCKET, parameters))

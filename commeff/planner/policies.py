@@ -39,7 +39,7 @@ OVERLAPS = ("none", "partial", "full")
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
 COUNTS = (
-    *("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero"),
+    *("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero", "context"),
     *("unit", "recompute_every", "loss_chunks", "fragmentation"),
 )
 SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters")
@@ -151,7 +151,7 @@ class Policies:
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
-    unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation : as in `Policy`.
+    context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -178,6 +178,7 @@ class Policies:
     method: Numbers
     partition_checkpoints: Numbers = field(default_factory=NO)
     offload_checkpoints: Numbers = field(default_factory=NO)
+    context: Numbers = field(default_factory=ONE)
     unit: Numbers = field(default_factory=ONE)
     reshard: Numbers = field(default_factory=YES)
     fp32_parameters: Numbers = field(default_factory=NO)
@@ -225,16 +226,20 @@ class Policies:
 
     @property
     def shard(self) -> Numbers:
-        """Ranks that ZeRO shares a worker over."""
-        return self.data // self.workers
+        """Ranks that ZeRO shares a worker over: those that have other sequences, or other parts of the same ones."""
+        return self.context * (self.data // self.workers)
 
     def sharing(self, cluster: Cluster) -> Groups:
         """Ranks that share the states of a worker."""
         return self._groups(cluster, "shard", self.tensor)
 
     def splitting(self, cluster: Cluster) -> Groups:
-        """Ranks that split a layer."""
+        """Ranks that split the weights of a layer."""
         return self._groups(cluster, "tensor", 1)
+
+    def ring(self, cluster: Cluster) -> Groups:
+        """Ranks that split a sequence."""
+        return self._groups(cluster, "context", self.tensor)
 
     def _groups(self, cluster: Cluster, size: str, stride: Numbers | int) -> Groups:
         """Worked out once, as many formulas ask for them."""
@@ -261,8 +266,8 @@ class Policies:
         return np.array([0.0, partial, 1.0])[self.overlap]
 
     def tokens(self, setting: PolicySetting) -> Numbers:
-        """Tokens of one micro-batch; a float, as products with other counts may be large."""
-        return 1.0 * self.micro_batch * setting.model.sequence
+        """Tokens of one micro-batch on a rank; a float, as products with other counts may be large."""
+        return 1.0 * self.micro_batch * setting.model.sequence / self.context
 
     def micro_batches(self, setting: PolicySetting) -> Numbers:
         """Passes of each rank in one step."""

@@ -26,14 +26,15 @@ from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
 class Policy:
     """How a training step is spread over GPUs.
 
-    Ranks are numbered tensor first, then shard, worker and pipeline stage, so tensor groups sit in a node where they
-    fit.
+    Ranks are numbered tensor first, then context, shard, worker and pipeline stage, so tensor groups sit in a node
+    where they fit.
 
     Parameters
     ----------
-    tensor, pipeline, data : ranks of tensor, pipeline and data parallelism; their product is the number of GPUs.
-    workers : data-parallel replicas that a communication-efficient method keeps; data / workers ranks shard each of
-        them.
+    tensor, pipeline, data : ranks of tensor, pipeline and data parallelism; their product, times `context`, is the
+        number of GPUs.
+    workers : data-parallel replicas that a communication-efficient method keeps; context x data / workers ranks shard
+        each of them.
     micro_batch : sequences in one pass.
     chunks : pieces of the model on each stage (interleaved).
     zero : what the ranks of a worker share: 1 optimizer, 2 and gradients, 3 and weights.
@@ -44,6 +45,8 @@ class Policy:
     stages : layers of every chunk of the pipeline in order, where they are not to be equal.
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
         ranks, or moved to the host.
+    context : ranks that split every sequence, each with two of 2 context equal parts, so that all have as much to do
+        where a mask hides half. Keys and values go round them in a ring (arXiv 2310.01889).
     unit : of ZeRO-3, layers that are gathered at once (FSDP's units); 0: each matrix by itself (DeepSpeed's).
     reshard : of ZeRO-3, weights are given up after the forward pass and gathered again for the backward pass.
     fp32_parameters : of ZeRO-3, shards are fp32 and are gathered in 16 bits (FSDP's mixed precision); the optimizer
@@ -76,6 +79,7 @@ class Policy:
     partition_checkpoints: bool = False
     offload_checkpoints: bool = False
     collective: str = "auto"
+    context: int = 1
     unit: int = 1
     reshard: bool = True
     fp32_parameters: bool = False
@@ -84,7 +88,8 @@ class Policy:
     fragmentation: float = 0.0
 
     def __post_init__(self) -> None:
-        whole = ("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "recompute_every", "loss_chunks")
+        ranks, passes = ("tensor", "pipeline", "data", "context", "workers"), ("micro_batch", "chunks")
+        whole = (*ranks, *passes, "recompute_every", "loss_chunks")
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
@@ -124,7 +129,7 @@ class Policy:
     @property
     def gpus(self) -> int:
         """Number of GPUs: the product of all ranks."""
-        return self.tensor * self.pipeline * self.data
+        return self.tensor * self.pipeline * self.data * self.context
 
     def layers_of(self, model: Model) -> tuple[int, ...]:
         """Layers of every piece of the pipeline in order."""

@@ -90,10 +90,11 @@ def strategy_refusal(method: WorkerMethod, workers: int, precision: str, model: 
 
 REFUSALS: tuple[Refusal, ...] = (
     Refusal(
-        lambda p, s: p.tensor * p.pipeline * p.data != s.cluster.gpus,
+        lambda p, s: p.tensor * p.context * p.pipeline * p.data != s.cluster.gpus,
         lambda p, s: (
-            f"tensor x pipeline x data must be the {s.cluster.gpus} GPUs of {s.cluster.name}, got "
-            f"{p.tensor} x {p.pipeline} x {p.data}, which is {p.gpus} GPUs; take gpus={p.gpus} or another policy"
+            f"{'tensor x context' if p.context > 1 else 'tensor'} x pipeline x data must be the {s.cluster.gpus} GPUs "
+            f"of {s.cluster.name}, got {f'{p.tensor} x {p.context}' if p.context > 1 else p.tensor} x {p.pipeline} x "
+            f"{p.data}, which is {p.gpus} GPUs; take gpus={p.gpus} or another policy"
         ),
     ),
     Refusal(
@@ -122,6 +123,13 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         lambda p, s: p.sequence_parallel & (s.model.sequence % p.tensor != 0),
         lambda p, s: f"tensor must divide sequence={s.model.sequence} with sequence_parallel, got {p.tensor}",
+    ),
+    Refusal(
+        lambda p, s: (p.context > 1) & (s.model.sequence % (2 * p.context * p.tensor**p.sequence_parallel) != 0),
+        lambda p, s: (
+            f"context must divide half of sequence={s.model.sequence}, and so must context x tensor with "
+            f"sequence_parallel, got context={p.context}"
+        ),
     ),
     Refusal(
         _no_equal_pieces,

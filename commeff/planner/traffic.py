@@ -23,7 +23,7 @@ def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     setting : the model, and where it is trained.
     """
     t, size = policies.tensor, 2 * policies.tokens(setting) * setting.model.hidden
-    groups = Groups.strided(setting.cluster, policies.pipeline, t * policies.data)
+    groups = Groups.strided(setting.cluster, policies.pipeline, t * policies.context * policies.data)
     inside = policies.splitting(setting.cluster)
     gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))
     return collectives.point_to_point(groups, size / t) + (policies.pipeline > 1) * gather

@@ -31,7 +31,8 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
-    has_ddp = policy.tensor == policy.pipeline == 1 or policy.data == 1  # else it has no DDP
+    replicated = policy.tensor == policy.pipeline == policy.context == 1  # else it has no DDP
+    has_ddp = replicated or policy.data == policy.context == 1
     _allow(
         "torchtitan",
         policy,
@@ -55,6 +56,7 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
         "parallelism.data_parallel_replicate_degree": policy.data // shard,
         "parallelism.data_parallel_shard_degree": shard,
         "parallelism.tensor_parallel_degree": policy.tensor,
+        **({"parallelism.context_parallel_degree": policy.context} if policy.context > 1 else {}),
         "parallelism.pipeline_parallel_degree": policy.pipeline,
         "activation_checkpoint.mode": policy.recompute,
     }
@@ -89,6 +91,7 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     flags: dict[str, Any] = {
         **_shape(question.model),
         "tensor-model-parallel-size": policy.tensor,
+        "context-parallel-size": policy.context if policy.context > 1 else False,
         "pipeline-model-parallel-size": policy.pipeline,
         "micro-batch-size": policy.micro_batch,
         "global-batch-size": question.global_batch,
@@ -146,7 +149,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     policy : the policy that is to run.
     """
     chunks = (2,) if policy.schedule == "interleaved" else (1,)
-    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks)
+    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, context=(1,))
     moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
     values: dict[str, Any] = {
         "task": "language",

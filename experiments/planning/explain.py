@@ -92,8 +92,8 @@ def neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predic
     policy : the policy that they stand beside.
     """
     for change in _changes(policy):
-        new = {**{name: getattr(policy, name) for name in ("tensor", "pipeline")}, **change}
-        data, rest = divmod(policy.gpus, new["tensor"] * new["pipeline"])
+        new = {**{name: getattr(policy, name) for name in ("tensor", "context", "pipeline")}, **change}
+        data, rest = divmod(policy.gpus, new["tensor"] * new["context"] * new["pipeline"])
         workers = new.get("workers", data if 1 < policy.workers == policy.data else policy.workers)
         with suppress(ValueError):
             if rest == 0:
@@ -103,7 +103,7 @@ def neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predic
 
 
 def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
-    names = ["tensor", "pipeline", "micro_batch"]
+    names = ["tensor", "context", "pipeline", "micro_batch"]
     names += ["chunks"] * (policy.schedule == "interleaved") + ["workers"] * (policy.workers > 1)
     for name in names:
         value = getattr(policy, name)

@@ -18,7 +18,7 @@ ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "reco
 MEANING = {
     "compute": "computing: matrix products and element-wise kernels",
     "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
-    "tensor": "tensor-parallel collectives; fewer tensor ranks, or faster links between them",
+    "tensor": "what tensor and context ranks send; fewer of them, or faster links between them",
     "pipeline": "sending activations from stage to stage",
     "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
     "data": "averaging gradients within workers; faster NICs, or larger batches",

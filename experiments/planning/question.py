@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,13 +70,15 @@ class Question:
         psgd is.
         """
         policy_fields = dict(self.policy)
-        tensor, pipeline = policy_fields.get("tensor", 1), policy_fields.get("pipeline", 1)
-        if "data" not in policy_fields and type(tensor) is type(pipeline) is int and min(tensor, pipeline) > 0:
-            if self.cluster.gpus % (tensor * pipeline):
+        splits = {key: policy_fields.get(key, 1) for key in ("tensor", "context", "pipeline")}
+        if "data" not in policy_fields and all(type(ranks) is int and ranks > 0 for ranks in splits.values()):
+            shown = {key: ranks for key, ranks in splits.items() if ranks > 1 or key != "context"}
+            policy_fields["data"], rest = divmod(self.cluster.gpus, prod(splits.values()))
+            if rest:
                 raise ValueError(
-                    f"tensor x pipeline must divide the {self.cluster.gpus} GPUs, got {tensor} x {pipeline}"
+                    f"{' x '.join(shown)} must divide the {self.cluster.gpus} GPUs, got "
+                    f"{' x '.join(map(str, shown.values()))}"
                 )
-            policy_fields["data"] = self.cluster.gpus // (tensor * pipeline)
         if policy_fields.get("method", PLAIN) != PLAIN:
             policy_fields.setdefault("workers", policy_fields.get("data", 1))
         return Policy(**policy_fields)
@@ -224,9 +227,9 @@ def _cluster(values: dict[str, Any], policy: dict[str, Any]) -> Cluster:
     """The cluster by name or file, with the GPUs that are given or that the policy has."""
     gpus = values.get("gpus")
     if gpus is None:
-        sizes = [policy.get(key, 1) for key in ("tensor", "pipeline", "data")]
+        sizes = [policy.get(key, 1) for key in ("tensor", "context", "pipeline", "data")]
         whole = all(type(size) is int and size > 0 for size in sizes)
-        gpus = sizes[0] * sizes[1] * sizes[2] if whole and any(size > 1 for size in sizes) else None
+        gpus = prod(sizes) if whole and any(size > 1 for size in sizes) else None
     name = values.get("cluster", "a100_selene")
     path = Path(name)
     is_file = name not in names() and (path.suffix in (".yaml", ".yml") or path.is_file())

@@ -125,7 +125,7 @@ def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
         prediction = question.predict(one)
         parts = prediction.breakdown["bytes"]
         held = {name: parts[name] for name in HELD}
-        textbook = states(zero, policy.data // policy.workers) / (policy.tensor * policy.pipeline)
+        textbook = states(zero, policy.context * policy.data // policy.workers) / (policy.tensor * policy.pipeline)
         row = {"zero": zero, "textbook": question.model.parameters * textbook, **held, "states": sum(held.values())}
         rows.append({**row, "others": prediction.memory_bytes - row["states"], "all": prediction.memory_bytes})
     return rows
@@ -133,9 +133,7 @@ def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
 
 def _largest(like: Model, cluster: Cluster, policy: Policy) -> int:
     """By bisection: memory grows with n. 0 if not even one layer fits."""
-    wide = cluster.with_gpus(
-        max(cluster.per_node, -(-policy.tensor * policy.data // cluster.per_node) * cluster.per_node)
-    )
+    wide = cluster.with_gpus(max(cluster.per_node, -(-policy.gpus // cluster.per_node) * cluster.per_node))
     one = Policies.of([policy])
 
     def fits(n: int) -> bool:

@@ -21,6 +21,7 @@ Values = NDArray[np.float64]
 AXES = ("tensor", "pipeline", "micro_batch", "schedule", "zero", "recompute", "sequence_parallel", "workers", "way")
 LAYOUT = 3  # the first axes decide most of what is possible
 MICRO_BATCHES, CHUNKS = 32, 12  # the largest that are tried
+PART = 8192  # tokens of the shortest parts into which a sequence is split over ranks
 BLOCK = 1 << 15  # rows looked at together: their arrays stay in the cache
 
 
@@ -57,7 +58,6 @@ class Space:
         schedules = [{"schedule": name, "chunks": 1} for name in SCHEDULES if name != "interleaved"]
         schedules += [{"schedule": "interleaved", "chunks": v} for v in divisors(model.layers) if 1 < v <= CHUNKS]
         plain: dict[str, Sequence[Any]] = {
-            "tensor": [t for t in divisors(gpus) if model.heads % t == 0],
             "pipeline": [p for p in divisors(gpus) if p <= model.layers],
             "micro_batch": [b for b in divisors(self.global_batch) if b <= MICRO_BATCHES],
             "zero": range(4),
@@ -66,7 +66,9 @@ class Space:
             "workers": divisors(gpus),
         }
         axes = {name: [{name: value} for value in choices] for name, choices in plain.items()}
-        return {**axes, "schedule": schedules, "way": [way.fields for way in self.ways]}
+        parts = [c for c in divisors(gpus) if c == 1 or c * PART <= model.sequence]
+        splits = [{"tensor": t, "context": c} for t in divisors(gpus) if model.heads % t == 0 for c in parts]
+        return {**axes, "tensor": splits, "schedule": schedules, "way": [way.fields for way in self.ways]}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -95,7 +97,8 @@ class Space:
     def policies(self, rows: Rows) -> Policies:
         """The policies that rows stand for, as `estimate` takes them."""
         columns: dict[str, Any] = {name: column[rows[:, i]] for i, name, column in self._columns}
-        data = np.maximum(self.cluster.gpus // (columns["tensor"] * columns["pipeline"]), 1)
+        replicas = columns["tensor"] * columns["context"] * columns["pipeline"]
+        data = np.maximum(self.cluster.gpus // replicas, 1)
         return Policies(
             data=data,
             method=rows[:, -1],
@@ -110,7 +113,7 @@ class Space:
         chosen = {
             name: value for axis, i in zip(AXES, row, strict=True) for name, value in self.values[axis][i].items()
         }
-        data = self.cluster.gpus // (chosen["tensor"] * chosen["pipeline"])
+        data = self.cluster.gpus // (chosen["tensor"] * chosen["context"] * chosen["pipeline"])
         return Policy(data=data, precision=self.precision, overlap=self.overlap, **chosen)
 
     def steps(self, rows: Rows) -> NDArray[np.float64]:
@@ -128,7 +131,7 @@ class Space:
         """All possible rows, some at a time."""
         layouts, rest = grid(self.sizes[:LAYOUT]), grid(self.sizes[LAYOUT:])
         policies = self.policies(np.hstack([layouts, np.zeros((len(layouts), len(AXES) - LAYOUT), dtype=np.int64)]))
-        whole = policies.tensor * policies.pipeline * policies.data == self.cluster.gpus
+        whole = policies.tensor * policies.context * policies.pipeline * policies.data == self.cluster.gpus
         layouts = layouts[whole & (self.global_batch % (policies.data * policies.micro_batch) == 0)]
         at_once = max(1, BLOCK // len(rest))
         blocks, count = list[Rows](), 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.question import named
 from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
-from commeff.planner.policies import PolicySetting
+from commeff.planner.policies import RECOMPUTES, PolicySetting
 
 TABLES = Path(__file__).parent / "tables"
 MICRO_BATCHES = (1, 2, 4, 8, 16)  # what Megatron's authors may have tried
 CHUNKS = tuple(range(1, 9))
+SPLITS = ("tensor", "pipeline", "context")
 READINGS = ("none", "full")  # what vtrain_single.csv may have recomputed
 
 Row = dict[str, str]
@@ -153,6 +156,32 @@ def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.flo
         )
         cases.append((model, Policies.of([policy]), cluster))
     return cases, np.array([[float(row["forward_ms"]), float(row["backward_ms"])] for row in table]) / 1e3
+
+
+def nemo() -> tuple[list[Cases], NDArray[np.float64]]:
+    """nemo_h100.csv: what may have been recomputed, and measured seconds of a step.
+
+    One rule for what is not stated: Megatron's distributed optimizer (zero=1), sequences split over tensor ranks, the
+    default overlap, and the least recomputation that fits.
+    """
+    table, cases = rows("nemo_h100"), []
+    for place, row in enumerate(table):
+        model = replace(named(row["model"]), sequence=int(row["sequence"]))
+        cluster, ranks = Cluster.named("h100_400g", gpus=int(row["gpus"])), [int(row[name]) for name in SPLITS]
+        policy = Policy(
+            **dict(zip(SPLITS, ranks, strict=True)),
+            data=cluster.gpus // math.prod(ranks),
+            micro_batch=int(row["micro_batch"]),
+            chunks=int(row["chunks"]),
+            schedule="interleaved" if int(row["chunks"]) > 1 else "1f1b",
+            zero=1,
+            sequence_parallel=int(row["tensor"]) > 1,
+            precision="fp8",
+        )
+        policies = Policies.of([replace(policy, recompute=recompute) for recompute in RECOMPUTES])
+        cases.append(Cases(model, policies, cluster, int(row["global_batch"]), [place]))
+    tokens = np.array([case.global_batch * case.model.sequence / case.cluster.gpus for case in cases])
+    return cases, tokens / np.array([float(row["tokens_per_s_per_gpu"]) for row in table])
 
 
 def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:

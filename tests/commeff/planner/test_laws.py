@@ -9,6 +9,10 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict
+from commeff.planner.block import ring_seconds, tensor_seconds
+from commeff.planner.estimate import StepParts
+from commeff.planner.memory import layer_activations, scores
+from commeff.planner.policies import PolicySetting
 from tests.commeff.planner.ways import method
 from tests.counting import calls
 
@@ -219,6 +223,65 @@ def test_compression_pays_on_slow_links(words):
     policy = {"cluster": slow, "data": 64, "workers": 8, "overlap": "none"}
     dense, sparse = seconds(**policy), seconds(method=method(words), **policy)
     assert sparse["workers"] < dense["workers"] / 10
+
+
+LONG = replace(MODEL, sequence=65_536, flash_attention=True)
+ISSUED = replace(MEASURED, kernel_seconds=0.0)
+
+
+def split(context, model=LONG, cluster=SELENE, **policy) -> tuple[StepParts, Policies, PolicySetting]:
+    """A micro-batch whose sequences are split over ranks."""
+    one = Policies.of([Policy(context=context, **policy)])
+    setting = PolicySetting(model, cluster, 64, ISSUED)
+    return StepParts.of(one, setting), one, setting
+
+
+@pytest.mark.parametrize("flash", [True, False])
+def test_ranks_that_split_a_sequence_keep_as_much_as_for_a_short_one(flash):
+    """But every part still sees the keys of all others: attention and its scores are c times those of the part."""
+    model = replace(LONG, flash_attention=flash)
+    short = replace(model, sequence=model.sequence // 4)
+    (_, part, setting), (_, alone, whole) = split(4, model), split(1, short)
+    plain = Policies.of([Policy(context=4, recompute="selective")]), Policies.of([Policy(recompute="selective")])
+    assert layer_activations(plain[0], setting) == layer_activations(plain[1], whole)
+    assert scores(part, setting) == 4 * scores(alone, whole)
+    assert part.tokens(setting) == alone.tokens(whole)
+
+
+def test_ranks_that_split_a_sequence_share_its_attention_and_pass_keys_and_values_round():
+    """c - 1 messages of keys and values forward, twice as much backward; nothing is hidden."""
+    (one, *_), (four, policies, setting) = split(1, tensor=2, overlap="none"), split(4, tensor=2, overlap="none")
+    link, key = SELENE.intra, 2 * LONG.sequence / 4 * LONG.key_width / 2
+    ring = 3 * (link.latency + 2 * key / link.bandwidth)
+    assert ring_seconds(policies, setting) == pytest.approx(ring)
+    tokens = replace(LONG, sequence=LONG.sequence // 4)
+    between = tensor_seconds(Policies.of([Policy(tensor=2)]), PolicySetting(tokens, SELENE, 64, ISSUED))
+    assert four.layer.tensor == pytest.approx(2 * between + 3 * ring)
+    assert 4 * four.layer.forward == pytest.approx(one.layer.forward, rel=0.01)
+    assert 4 * four.layer.backward == pytest.approx(one.layer.backward, rel=0.01)
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_attention_hides_keys_and_values_on_their_way_unless_links_are_slow(recompute):
+    slow = replace(SELENE, intra=replace(SELENE.intra, bandwidth=1e8))
+    hidden, exposed = (split(4, cluster=on, overlap="full", recompute=recompute)[0].layer for on in (SELENE, slow))
+    assert hidden.tensor == 0 < exposed.tensor
+    passes = 1 + 2 + (recompute == "full")
+    ring = ring_seconds(*split(4, cluster=slow)[1:])
+    assert exposed.tensor + exposed.hidden_forward + exposed.hidden_backward == pytest.approx(passes * ring)
+
+
+def test_states_are_shared_by_ranks_of_a_sequence_as_by_those_of_other_sequences():
+    for zero in range(4):
+        (split_, whole) = (
+            predict(MODEL, Policy(tensor=4, zero=zero, **ranks), SELENE, global_batch=64).breakdown
+            for ranks in ({"context": 4, "data": 4}, {"data": 16})
+        )
+        for part in ("weights", "gradients", "optimizer"):
+            assert split_["bytes"][part] == whole["bytes"][part]
+        assert split_["seconds"]["optimizer"] == whole["seconds"]["optimizer"]
+    zero_0 = [seconds(tensor=4, overlap="none", **ranks)["data"] for ranks in ({"context": 4, "data": 4}, {"data": 16})]
+    assert zero_0[0] == zero_0[1]
 
 
 def test_odd_vocabularies_are_slow():

@@ -62,7 +62,7 @@ def drawn(seed: int, most_nodes: int = 32, ways=WAYS) -> Drawn:
 def a_model(random: np.random.Generator) -> Model:
     heads, layers, sequence, vocab = (
         int(random.choice(of))
-        for of in ([8, 12, 16, 32, 64], [6, 12, 24, 32, 80], [512, 1000, 4096], [1000, 50257, 256_000])
+        for of in ([8, 12, 16, 32, 64], [6, 12, 24, 32, 80], [512, 1000, 4096, 65_536], [1000, 50257, 256_000])
     )
     gated, tied, flash = (bool(random.integers(2)) for _ in range(3))
     keys = int(random.choice([1, 4, heads]))

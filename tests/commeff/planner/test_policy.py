@@ -74,6 +74,10 @@ def test_a_policy_that_makes_no_sense_is_refused(what, said):
         (Model(25, 2048, 16, 1024, 8), {"pipeline": 8, "stages": (3,) * 7 + (4,)}, 8, None),
         (Model(25, 2048, 16, 1024, 8), {"pipeline": 8, "stages": (3,) * 8}, 8, "are 24 layers"),
         (MODEL, {"pipeline": 8, "schedule": "interleaved", "chunks": 3}, 12, "multiple of pipeline=8"),
+        (MODEL, {"tensor": 4, "context": 4}, 8, "tensor x context x pipeline x data must be the 8 .* 4 x 4 x 1 x 1"),
+        (Model(24, 2048, 16, 1032, 8), {"context": 8}, 8, "context must divide half of sequence=1032"),
+        (Model(24, 2048, 16, 1028, 8), {"context": 2, "tensor": 4, "sequence_parallel": True}, 8, "so must context x"),
+        (Model(24, 2048, 16, 1028, 8), {"context": 2, "tensor": 4}, 8, None),
     ],
 )
 def test_a_policy_that_does_not_fit_is_refused(model, policy, batch, said):

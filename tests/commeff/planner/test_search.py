@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -191,6 +192,15 @@ def test_the_first_plans_of_8b_on_64_gpus_are_those_of_an_expert():
         policy = plan.policy
         assert (policy.pipeline, policy.zero > 0, policy.tensor <= 2, policy.micro_batch <= 2) == (1, True, True, True)
         assert 0.4 < plan.prediction.mfu < 0.55
+
+
+def test_only_long_sequences_are_split_over_ranks():
+    cluster, long = Cluster.named("h100_400g", gpus=64), replace(named("llama3-8b"), sequence=1 << 20)
+    assert {policy.context for policy in (plan.policy for plan in search(long, cluster, 64, top=5))} - {1}
+    short = Space(named("llama3-8b"), cluster, 128)
+    assert {value["context"] for value in short.values["tensor"]} == {1}
+    parts = {value["context"] for value in Space(replace(long, sequence=65_536), cluster, 64).values["tensor"]}
+    assert parts == {1, 2, 4, 8}
 
 
 def test_a_way_that_makes_no_sense_is_refused():

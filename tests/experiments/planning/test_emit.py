@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from commeff.experiments.config.compose import compose
@@ -13,6 +15,7 @@ LLAMA = ["model=llama3-8b", "gpus=64", "global_batch=128"]
 POLICIES = [
     ["tensor=8", "pipeline=4", "sequence_parallel=true", "zero=2"],
     ["zero=3", "recompute=full", "workers=8"],
+    ["zero=2", "context=4", "tensor=2", "sequence_parallel=true"],
     ["tensor=2", "pipeline=4", "schedule=interleaved", "chunks=2", "zero=2", "sequence_parallel=true", "micro_batch=2"],
 ]
 
@@ -28,7 +31,7 @@ def emitted(framework: str, *words: str) -> dict[str, str]:
 @pytest.mark.parametrize("words", POLICIES)
 def test_flags_give_the_ranks_and_the_batches_back(words):
     policy = read_question([*LLAMA, *words]).one()
-    titan, megatron, ours = (emitted(framework, *words) for framework in ("torchtitan", "megatron", "commeff"))
+    titan, megatron = (emitted(framework, *words) for framework in ("torchtitan", "megatron"))
     kinds = [name for name in titan if name.startswith("parallelism.") and name.endswith("_degree")]
     ranks = {name: int(titan[name]) for name in kinds}
     assert policy.gpus == 64
@@ -38,10 +41,12 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
     assert product == 64
     passes = 128 // int(titan["training.local_batch_size"]) // policy.data
     assert passes == (1 if policy.pipeline > 1 else 128 // policy.data // policy.micro_batch)
-    assert (
-        int(megatron["tensor-model-parallel-size"]) * int(megatron["pipeline-model-parallel-size"]) * policy.data == 64
-    )
+    splits = [int(megatron.get(f"{name}-parallel-size", 1)) for name in ("tensor-model", "context", "pipeline-model")]
+    assert math.prod(splits) * policy.data == 64
     assert ("use-distributed-optimizer" in megatron) == (policy.zero > 0)
+    if policy.context > 1:
+        return
+    ours = emitted("commeff", *words)
     config = compose([f"{name}={value}" for name, value in ours.items()])
     assert config["nproc"] == 64
     assert config["micro_batches"] * policy.micro_batch * policy.data == 128
@@ -63,6 +68,8 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
         ("megatron", ["zero=3", "fp32_parameters=true"], "fp32_parameters of megatron must be False"),
         ("megatron", ["recompute=full", "recompute_every=2"], "recompute_every of megatron must be 1"),
         ("commeff", ["loss_chunks=8"], "loss_chunks of commeff must be 1"),
+        ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
+        ("torchtitan", ["context=2"], "zero of torchtitan must be 2 or 3"),
         ("commeff", ["pipeline=4", "schedule=zero_bubble"], "schedule of commeff must be"),
         ("commeff", ["hidden=8192", "ffn_hidden=14336"], "a preset of `commeff train`"),
     ],
