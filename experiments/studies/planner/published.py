@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -167,15 +166,18 @@ def nemo() -> tuple[list[Cases], NDArray[np.float64]]:
     table, cases = rows("nemo_h100"), []
     for place, row in enumerate(table):
         model = replace(named(row["model"]), sequence=int(row["sequence"]))
-        cluster, ranks = Cluster.named("h100_400g", gpus=int(row["gpus"])), [int(row[name]) for name in SPLITS]
+        cluster = Cluster.named("h100_400g", gpus=int(row["gpus"]))
+        tensor, pipeline, context = (int(row[name]) for name in SPLITS)
         policy = Policy(
-            **dict(zip(SPLITS, ranks, strict=True)),
-            data=cluster.gpus // math.prod(ranks),
+            tensor=tensor,
+            pipeline=pipeline,
+            context=context,
+            data=cluster.gpus // (tensor * pipeline * context),
             micro_batch=int(row["micro_batch"]),
             chunks=int(row["chunks"]),
             schedule="interleaved" if int(row["chunks"]) > 1 else "1f1b",
             zero=1,
-            sequence_parallel=int(row["tensor"]) > 1,
+            sequence_parallel=tensor > 1,
             precision="fp8",
         )
         policies = Policies.of([replace(policy, recompute=recompute) for recompute in RECOMPUTES])
