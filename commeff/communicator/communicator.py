@@ -246,8 +246,8 @@ class Communicator:
         message : Message
             m_i of the hosted workers.
         rows : int, optional
-            How many rows the mean gets, one for each hosted worker unless given. 1: for what all processes remember,
-            also those none of whose workers takes part.
+            How many rows the mean gets: one for each hosted worker unless given. A process that hosts no present worker
+            has none of these; with 1 it gets the mean too, for a decision that is the same on all processes.
         """
         chosen = self._collective or (ALL_REDUCE if _sent(message).summable else ALL_GATHER)
         message = self._billed(chosen.kind, message, wire=chosen.wire(self.n), messages=min(1, self.n - 1))

@@ -24,7 +24,7 @@ class Traits:
     Attributes
     ----------
     scope : {"coordinate", "tensor", "whole"}
-        What it works on: blocks of columns must not cut that.
+        The unit of a row that blocks of columns must not cut.
     exact_on_pieces : bool, optional
         Whether each rank that holds a piece of a row gets its piece of the whole row's result; None: if it works on
         coordinates one by one.
@@ -37,7 +37,7 @@ class Traits:
     agrees : bool
         Whether its result is equal at all workers, after every call.
     common : tuple of str
-        Names of the memories and parts that are equal at all workers where the result is.
+        With `agrees`, names of the memories and parts that are equal at all workers whenever the result is.
     needs_everyone : str
         Why no worker may be absent from a step, if that is so.
     moves_at_consensus : str

@@ -14,7 +14,8 @@ from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.presence import absence_faults
 from commeff.core.returning import RowReader, exchange_common
-from commeff.core.strategy import Strategy
+from commeff.core.state import walk
+from commeff.core.strategy import Strategy, Transform, agrees
 from commeff.laws.engines import rehearse
 from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, falling, slope, start
@@ -94,6 +95,14 @@ def agrees_where_it_says_so(case: MethodCase) -> None:
     """After a step of which `agrees` is true, rows and common memories are equal at all workers."""
     strategy, communicator, x = case.build(WORKERS), Communicator(workers=WORKERS, seed=3), start()
     strategy.start(x, LAYOUT, communicator)
+    for _, part in walk(strategy):
+        for name in part.traits.common:
+            kind = type(part).__name__
+            assert hasattr(part, name), f"{case.name}: Traits(common=) of {kind} names {name}, which it does not have"
+            agreed = isinstance(part, Transform) and agrees(part)
+            assert agreed, (
+                f"{case.name}: Traits(common=) of {kind} means nothing without agrees=True: leave {name} out of it"
+            )
     for communicator.step in range(LONG):
         communicator.context.losses = falling(communicator)
         strategy.post(x, communicator)

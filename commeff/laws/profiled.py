@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 from commeff.communicator import Communicator
 from commeff.communicator.ledger import Entry
 from commeff.laws.engines import rehearse
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, run, slope, start
 from commeff.profiling import Profile, profile
-from commeff.profiling.live import measure_memory, most
+from commeff.profiling.live import depends_on_data, measure_memory, most
 
 
 def is_profiled(case: MethodCase) -> None:
@@ -28,14 +30,24 @@ def is_profiled(case: MethodCase) -> None:
         bytes_billed, bytes_played = (sum(row[3] for row in of) for of in (rows, played))
         good = [tuple(row) for row in rows] == played if expected.exact else bytes_billed <= bytes_played
         note = f" ({expected.note})" if expected.note else ""
+        remedy = (
+            "where x.is_meta, take the branch that sends most"
+            if depends_on_data(strategy)
+            else "what it sends must follow from shapes and the clock (a transform whose steps are not all alike gives "
+            "its period in `timetable`), or set Traits(data_dependent=True), and where x.is_meta take the branch that "
+            "sends most"
+        )
         assert good, (
-            f"{case.name}: in step {step} a run sends {[tuple(row) for row in rows]} and its profile says {played}"
-            f"{note}: what it sends must follow from shapes and the "
-            "clock (a transform with a clock rule of its own gives its period in `timetable`), or "
-            "set Traits(data_dependent=True) and send at most what it sends for x.is_meta"
+            f"{case.name}: in step {step} a run sends {_in_words(rows)} and its profile says {_in_words(played)}{note}"
+            f": {remedy}"
         )
     if expected.exact:
         _remembers_what_is_said(case, expected)
+
+
+def _in_words(operations: Sequence[tuple[Any, ...]]) -> str:
+    """Bytes, kind and path of each."""
+    return " and ".join(f"{size:g} bytes by {kind} at {path}" for _, path, kind, size, *_ in operations) or "nothing"
 
 
 def has_an_exact_profile(case: MethodCase) -> None:

@@ -176,15 +176,15 @@ class _Play:
         host, inside = host_bytes(self.strategy, memory), self._inside
         if clocked:
             notes.append(
-                f"{' and '.join(clocked)} follow a clock rule of their own, but give no period in `timetable`: "
-                f"means are those of {stretches[-1].period} steps"
+                f"no period in `timetable` of {' and '.join(clocked)}, whose steps are not all alike: bytes are means "
+                f"over {stretches[-1].period} steps"
             )
         elif self._cycle is None or self._cycle > LONGEST:
             notes.append(f"it does not repeat within {LONGEST} steps: means are those of {stretches[-1].period} steps")
         if self._endless:
             notes.append(f"its first messages do not end within {LONGEST} steps: all are taken to be like the last")
         if data is not None:
-            notes.append(f"the messages of {data} depend on values: what is said is the most that it sends")
+            notes.append(f"the messages of {data} depend on values: the profile is an upper bound")
         elif device != "meta":
             notes.append("played on random numbers, since a part of it reads values")
         server = 0

@@ -47,7 +47,7 @@ class Average(Transform):
 
 
 class Weighted(Transform):
-    """v_i -> M(p_i v_i n), n workers being there: sum_j p_j v_j for an exact average M.
+    """v_i -> M(p_i v_i n) with n workers present: sum_j p_j v_j for an exact average M.
 
     p are the weights of those who are there, divided by their sum. Memory and messages are those of M.
 

@@ -90,8 +90,8 @@ class IfChanged(GradientComparison):
 
 
 class IfMoved(IfChanged):
-    """The same, where the change is smoothness (x - y_i), y_i being where worker i last sent: nobody need compute it
-    (LAG-PS).
+    """`IfChanged`, with smoothness (x - y_i) as the estimate of the change; worker i last sent at y_i. No gradient is
+    computed for it (LAG-PS).
 
     Memory also: snapshot = y_i.
 

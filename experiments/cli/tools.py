@@ -61,10 +61,11 @@ def check(
                     typer.echo(f"{name}: BROKEN {verdict.law}: {verdict.sentence}")
                 if verdict.state == "noted":
                     typer.echo(f"{name}: note, {verdict.law}: {verdict.sentence}")
+            count = sum(verdict.state != "noted" for verdict in of_part)
             for state, words in (("holds", "hold"), ("waits", "cannot be judged until those hold")):
                 laws = [verdict.law for verdict in of_part if verdict.state == state]
                 if laws:
-                    typer.echo(f"{name}: {len(laws)} of {len(of_part)} laws {words}: {', '.join(laws)}")
+                    typer.echo(f"{name}: {len(laws)} of {count} laws {words}: {', '.join(laws)}")
     raise typer.Exit(1 if any(verdict.state == "broken" for verdict in verdicts) else 0)
 
 

@@ -132,7 +132,9 @@ def _try(law: Law, cases: Sequence[Any], file: str) -> Fault | None:
                 law(case)
         except Exception as error:  # a law that does not hold, or whatever the user's own code raises
             place = "" if _complains(error) else f"{type(error).__name__} {_lines(error, file)}"
-            faults.append(Fault(describe_error(error, file), place))
+            sentence = describe_error(error, file)
+            named = isinstance(case, commeff.compressors.Compressor) and str(case) not in sentence
+            faults.append(Fault(f"{case}: {sentence}" if named else sentence, place))
     others = f" (and {len(faults) - 1} more of its {len(cases)} configurations)" if len(faults) > 1 else ""
     return faults[0]._replace(sentence=faults[0].sentence + others) if faults else None
 
@@ -164,9 +166,10 @@ def describe_error(error: BaseException, file: str) -> str:
     if _complains(error):
         return text
     lines = _lines(error, file)
-    tried = [shape for frame, _ in traceback.walk_tb(error.__traceback__) if (shape := _shape_of_x(frame))]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    shapes = [shape for frame in frames if (shape := _shape_of_rows(frame, file))]
     where = f"line {lines[-1]} of {file}" if lines else ""
-    facts = ", ".join([*([where] if where else []), *(f"x being {shape}" for shape in tried[:1])])
+    facts = ", ".join([*([where] if where else []), *(f"with {shape}" for shape in shapes[-1:])])
     return f"{type(error).__name__}: {text}" + (f" ({facts})" if facts else "")
 
 
@@ -180,11 +183,13 @@ def _lines(error: BaseException, file: str) -> list[int | None]:
     return [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
 
 
-def _shape_of_x(frame: FrameType) -> str:
-    """The shape of the rows that a law has driven a strategy with, where this is where the strategy begins."""
-    x = frame.f_locals.get("x")
-    starting = frame.f_code in (Strategy.start.__code__, Strategy.step.__code__)
-    return f"{tuple(x.shape)}" if starting and isinstance(x, torch.Tensor) else ""
+def _shape_of_rows(frame: FrameType, file: str) -> str:
+    """The shape of the rows that the plug-in's own code, or the strategy around it, has been called with."""
+    code = frame.f_code
+    if code.co_filename != file and code not in (Strategy.start.__code__, Strategy.step.__code__):
+        return ""
+    rows = ((name, frame.f_locals.get(name)) for name in code.co_varnames[: code.co_argcount])
+    return next((f"{name} of {tuple(value.shape)}" for name, value in rows if isinstance(value, torch.Tensor)), "")
 
 
 def _plain(law: Law) -> str:

@@ -129,7 +129,7 @@ def test_the_profile_is_a_bound_and_says_so():
     for strategy in (methods.gossip_aga(SGD, RING, 4), methods.ada_comm(SGD, 4)):
         found = profile(strategy, Layout.flat(10**9), workers=N)
         assert (found.payload_bytes, found.exact) == (4 * 10**9 + 4, False)
-        assert "depend on values: what is said is the most" in found.note
+        assert "depend on values: the profile is an upper bound" in found.note
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -181,7 +181,7 @@ def test_lazy_workers_are_billed_for_what_they_upload(build):
     assert ledger.payload_bytes < always.payload_bytes
     said = profile(build(threshold=0.05), Layout.flat(D), N, dtype=torch.float64)
     assert (said.exact, said.payload_bytes * STEPS) == (False, always.payload_bytes), "the most that it sends"
-    assert "LazyMean depend on values: what is said is the most" in said.note
+    assert "LazyMean depend on values: the profile is an upper bound" in said.note
 
 
 def test_a_row_of_zeros_is_silence_and_no_other_row_is():

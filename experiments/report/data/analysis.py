@@ -195,7 +195,9 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
             raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it{near}")
         return chosen
     preferred = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
-    return next((name for name in preferred if name in names), plan.by or "val_accuracy")
+    measured = {name for record in records for name, column in record.curve.items() if column.notna().any()}
+    known = (name for some in (measured, names) for name in preferred if name in some)
+    return next(known, plan.by or "val_accuracy")
 
 
 def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:

@@ -225,8 +225,8 @@ def test_a_timetable_that_is_missing_is_noted(tmp_path: Path) -> None:
     file.write_text(ROUNDS)
     told = invoke("check", str(file))
     assert told.exit_code == 0, told.output
-    assert "note, has an exact profile: rounds(): Rounds" in told.stdout
-    assert "give no period in `timetable`: means are those of 64 steps" in told.stdout
+    assert "note, has an exact profile: rounds(): no period in `timetable` of Rounds, whose steps" in told.stdout
+    assert "are not all alike: bytes are means over 64 steps" in told.stdout
     better = tmp_path / "timed_rounds.py"
     better.write_text(ROUNDS + "\n    def timetable(self):\n        return Timetable(period=3)\n")
     assert "note" not in invoke("check", str(better)).stdout
@@ -385,6 +385,6 @@ def test_a_method_that_stumbles_is_told_over_which_shape_and_what_an_outer_step_
         name: " ".join(v.sentence for v in verdicts if v.name == name) for name in ("stumbles", "hands_over_a_class")
     }
     assert "(line 8 of" in said["stumbles"]
-    assert "x being (4, 12))" in said["stumbles"]
+    assert "with x of (4, 12))" in said["stumbles"]
     assert [v.law for v in verdicts if v.name == "stumbles" and v.state == "broken"] == ["repeats"]
     assert "outer must be a local step, got SGD" in said["hands_over_a_class"]
