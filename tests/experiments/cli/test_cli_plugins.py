@@ -385,6 +385,6 @@ def test_a_method_that_stumbles_is_told_over_which_shape_and_what_an_outer_step_
         name: " ".join(v.sentence for v in verdicts if v.name == name) for name in ("stumbles", "hands_over_a_class")
     }
     assert "(line 8 of" in said["stumbles"]
-    assert "with x of (4, 12))" in said["stumbles"]
+    assert "with vectors of (4, 12))" in said["stumbles"]
     assert [v.law for v in verdicts if v.name == "stumbles" and v.state == "broken"] == ["repeats"]
     assert "outer must be a local step, got SGD" in said["hands_over_a_class"]
