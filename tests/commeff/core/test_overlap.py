@@ -454,6 +454,16 @@ def test_nothing_is_sent_early_where_a_worker_is_absent() -> None:
     assert step(True) == step(False)
 
 
+def test_no_bucket_leaves_before_the_step_where_a_worker_is_absent() -> None:
+    communicator, strategy = Communicator(workers=4), bucketed(methods.psgd(SGD), 50e-6)
+    layout = Layout.of([("a", (3, 4)), ("b", (5,)), ("c", (4, 3))])
+    gradient = torch.ones(4, layout.d)
+    strategy.start(torch.zeros_like(gradient), layout, communicator)
+    for present in (torch.tensor([True, True, False, True]), None):
+        communicator.begin(communicator.step, present=present)
+        assert overlap.ready(strategy, gradient, 0, layout.d, communicator) == (present is None)
+
+
 class Early(Transform):
     """A transform of a user that starts early."""
 

@@ -149,6 +149,15 @@ def test_one_layer_at_a_time_is_whole_while_it_goes_backward():
     assert full == pytest.approx(none + inputs)
 
 
+def test_each_micro_batch_in_flight_has_its_mask_of_the_embedding():
+    """Where logits are few, the first stage is the fullest; GPipe keeps the output of all micro-batches, in 16 bits."""
+    model = replace(GPT, vocab=128)
+    few, many = (held(model, gpus=2, batch=m, pipeline=2, schedule="gpipe")["activations"] for m in (4, 8))
+    setting = PolicySetting(model, Cluster.named("a100_selene", gpus=2), 8)
+    layers = model.layers / 2 * layer_activations(Policies.of([Policy(pipeline=2)]), setting)[0]
+    assert many - few == pytest.approx(4 * (layers + (1 + 2) * model.sequence * model.hidden))
+
+
 @pytest.mark.parametrize("recompute", ["selective", "full"])
 def test_every_kth_layer_recomputed_lies_between_all_and_none(recompute):
     none, *some = (

@@ -303,6 +303,14 @@ def test_what_whole_workers_cannot_do_in_16_bits_is_refused():
         engine_in("fp16", "vmap")
 
 
+def test_a_scale_grows_after_good_steps_in_a_row():
+    scale, saved = LossScale((), first=4.0, patience=2), LossScale((), patience=2)
+    bad, good = torch.full((1, 1), math.inf), torch.ones(1, 1)
+    assert [(scale.unscale(gradient.clone()), scale.value)[1] for gradient in (good, bad, good)] == [4.0, 2.0, 2.0]
+    saved.load_state_dict(scale.state_dict())
+    assert [(each.unscale(good.clone()), each.value) for each in (scale, saved)] == [(True, 4.0)] * 2
+
+
 def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
     with pytest.raises(ValueError, match="precision must be one of fp32, bf16, fp16, got 'fp8'"):
         precision("fp8")

@@ -13,6 +13,7 @@ import signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -26,9 +27,9 @@ from commeff.replicas import Stacked
 from commeff.sharding import Mesh
 from commeff.sharding.pieces import fitted
 from commeff.training.checkpoint import Checkpoints
-from commeff.training.documents import CheckpointRefused, read_document
+from commeff.training.documents import CheckpointRefused, read_document, write_document
 from commeff.training.run import Run
-from commeff.training.run_state import mean_model
+from commeff.training.run_state import mean_model, read_state
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.shared_checkpoints import SharedCheckpoints
@@ -207,6 +208,15 @@ def test_four_ranks_become_two(outcomes, references, folder):
         same(pieces, references["diloco"][worker])
 
 
+def test_a_worker_that_needs_fewer_processes_has_sent_what_all_of_them_have(tmp_path):
+    going = alone(tmp_path)
+    sent, state = going.communicator.ledger.payload_bytes, Checkpoints(tmp_path).load()
+    counted = {name.replace("rank0", "rank1"): rows for name, rows in state["tensors"].items() if "rank0" in name}
+    state |= {"mesh": S2, "tensors": state["tensors"] | counted}
+    read_state(going, state, going.method, going.replicas.where.shapes)[0]()
+    assert going.communicator.ledger.payload_bytes == 2 * sent > 0
+
+
 def test_another_number_of_workers_begins_at_their_mean(outcomes, folder):
     saved = tensors(Checkpoints(folder / "one before").load())
     mean = torch.cat([saved[f"model/{name}"].flatten(1) for name in SHAPES], 1).mean(0)
@@ -298,6 +308,20 @@ def test_a_run_goes_on_and_keeps_the_last_two_checkpoints(tmp_path):
     assert whole.communicator.ledger.payload_bytes == resumed.communicator.ledger.payload_bytes
     assert steps(tmp_path / "parts") == [6, 5]
     assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest.pt", "previous.pt"]
+
+
+def test_what_is_written_while_a_run_goes_on_is_the_state_at_which_it_was_begun(tmp_path, monkeypatch):
+    going, moved = alone(tmp_path, "choco"), Event()  # whose memories are written over
+    checkpoints, before = SharedCheckpoints(Checkpoints(tmp_path)), tensors(Checkpoints(tmp_path).load())
+    monkeypatch.setattr(
+        "commeff.training.checkpoint.write_document", lambda *given: moved.wait(60) and write_document(*given)
+    )
+    checkpoints.keep(going)
+    going.strategy.step(going.replicas.parameters, going.replicas.parameters, going.communicator)
+    moved.set()
+    checkpoints.wait()
+    after = tensors(Checkpoints(tmp_path).load())
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
 
 
 def test_memories_that_begin_anew_are_told_of(tmp_path, caplog):

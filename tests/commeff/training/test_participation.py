@@ -108,6 +108,12 @@ def test_who_returns_goes_on_as_if_it_had_been_there(method):
         assert bills[0].payload_bytes * N == pytest.approx(3 * 3 * 8 + 4)
 
 
+def test_what_the_first_step_agreed_on_outlives_steps_without_anybody():
+    x, communicator = drive(methods.psgd(ADAM), ("10110", "00000", "00000", "11111"))
+    assert (x - x[0]).abs().max() <= 1e-12
+    assert [row.step for row in communicator.ledger.rows if row.path == "return"] == [3]
+
+
 def test_fedavg_in_a_loop_of_ones_own_is_fedavg():
     """McMahan's: in each round some clients begin at the server's model, and their mean is the next."""
     rounds, period, sizes = ("11010", "00111", "10001", "01110"), 3, torch.arange(1.0, N + 1, dtype=torch.float64)
