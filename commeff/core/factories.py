@@ -1,8 +1,8 @@
 """Factories of torch optimizers: with a schedule, with options by parameter group; and what is asked of their rates.
 
 An `optimizer` is always a factory from a parameter list (or a list of parameter-group dicts) to a
-`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled` and `Grouped` make such
-factories out of such factories.
+`torch.optim.Optimizer`, such as `functools.partial(torch.optim.SGD, lr=0.1)`. `scheduled`, `Grouped` and
+`decaying_matrices` make such factories out of such factories.
 """
 
 from __future__ import annotations
@@ -65,10 +65,14 @@ def scheduled(optimizer: OptimizerFactory, schedule: Callable[[Optimizer], LRSch
 
 @dataclass(frozen=True)
 class Grouped:
-    """An optimizer factory with options for each parameter group, e.g. `Grouped(adam, ({}, {"weight_decay": 0.0}))`."""
+    """An optimizer factory with options for each parameter group, e.g. `Grouped(adam, ({}, {"weight_decay": 0.0}))`.
+
+    group_of : the group of a tensor by its shape; None: who drives the method says it.
+    """
 
     optimizer: OptimizerFactory
     options: Sequence[dict[str, Any]]
+    group_of: Callable[[tuple[int, ...]], int] | None = None
 
     def __call__(self, groups: list[dict[str, Any]]) -> Optimizer:
         if len(groups) != len(self.options):
@@ -77,6 +81,31 @@ class Grouped:
                 "who drives the method says which parameters are in which group; give it groups="
             )
         return self.optimizer([group | chosen for group, chosen in zip(groups, self.options, strict=True)])
+
+
+def decaying_matrices(optimizer: OptimizerFactory) -> Grouped:
+    """`optimizer` whose weight decay moves tensors of two dimensions or more alone: neither biases nor norms.
+
+    >>> from commeff.compressors import Layout
+    >>> from commeff.core.local import Local
+    >>> local = Local(decaying_matrices(partial(torch.optim.SGD, lr=0.5, weight_decay=1.0)))
+    >>> local.start(torch.ones(1, 3), Layout.of([("matrix", (1, 2)), ("bias", (1,))]))
+    >>> local(torch.ones(1, 3), torch.zeros(1, 3))
+    tensor([[0.5000, 0.5000, 1.0000]])
+    """
+    sample = sample_of(optimizer)
+    if "weight_decay" not in sample.defaults:
+        raise ValueError(f"the optimizer must have a weight_decay for decay=matrices, got {type(sample).__name__}")
+    return Grouped(optimizer, ({}, {"weight_decay": 0.0}), lambda shape: int(len(shape) < 2))
+
+
+def grouping(factory: OptimizerFactory) -> Grouped | None:
+    """What groups a factory's tensors by their shapes; None: nothing does."""
+    while isinstance(factory, (Scheduled, Grouped)):
+        if isinstance(factory, Grouped) and factory.group_of is not None:
+            return factory
+        factory = factory.optimizer
+    return None
 
 
 @contextmanager

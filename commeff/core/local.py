@@ -14,7 +14,7 @@ from commeff.compressors import Layout
 from commeff.compressors.layout import Field
 from commeff.core.addresses import Address, Swap
 from commeff.core.components import LocalStep
-from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, sample_of, unfused
+from commeff.core.factories import ELEMENTWISE, OptimizerFactory, Scheduled, equal_rates, grouping, sample_of, unfused
 from commeff.core.state import Timetable, Traits
 from commeff.optimizers.curvature import Curvature
 from commeff.optimizers.rule import Rule
@@ -24,10 +24,10 @@ from commeff.optimizers.sophia import Sophia
 __all__ = ["Local", "OptimizerFactory"]
 
 
-def _column_runs(layout: Layout) -> list[Field]:
+def _column_runs(fields: Sequence[Field]) -> list[Field]:
     """Neighbouring tensors of one parameter group, joined."""
     runs: list[Field] = []
-    for field in layout.fields:
+    for field in fields:
         first = runs.pop().start if runs and runs[-1].group == field.group else field.start
         runs.append(field._replace(start=first, shape=(field.stop - first,)))
     return runs
@@ -154,8 +154,12 @@ class Local(LocalStep):
 
     def start(self, x: Tensor, layout: Layout) -> None:
         self._workers = x.shape[0]
-        self._runs = _column_runs(layout) if self._elementwise else list(layout.fields)
-        self._groups = sorted({run.group for run in self._runs})
+        fields, grouped = list(layout.fields), grouping(self._optimizer)
+        if grouped is not None and grouped.group_of is not None:
+            shapes = {tensor.name: tensor.shape for tensor in layout.tensors}  # whole, where a shard is a flat piece
+            fields = [field._replace(group=grouped.group_of(shapes[field.name])) for field in fields]
+        self._runs = _column_runs(fields) if self._elementwise else fields
+        self._groups = [*range(len(grouped.options))] if grouped else sorted({run.group for run in self._runs})
         self._factory = unfused(self._optimizer) if x.is_meta else self._optimizer
         self._clock, self._schedule = self._start_clock()
         self.last_lr = self.lr

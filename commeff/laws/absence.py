@@ -12,10 +12,11 @@ from torch import Tensor
 
 from commeff.communicator import Communicator
 from commeff.core.addresses import Address
+from commeff.core.components import AgreesByStep
 from commeff.core.presence import absence_faults
 from commeff.core.returning import RowReader, exchange_common
 from commeff.core.state import walk
-from commeff.core.strategy import Strategy, Transform, agrees
+from commeff.core.strategy import Strategy, Transform
 from commeff.laws.engines import rehearse
 from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, falling, slope, start
@@ -99,9 +100,9 @@ def agrees_where_it_says_so(case: MethodCase) -> None:
         for name in part.traits.common:
             kind = type(part).__name__
             assert hasattr(part, name), f"{case.name}: Traits(common=) of {kind} names {name}, which it does not have"
-            agreed = isinstance(part, Transform) and agrees(part)
-            assert agreed, (
-                f"{case.name}: Traits(common=) of {kind} means nothing without agrees=True: leave {name} out of it"
+            counts = isinstance(part, AgreesByStep) or (isinstance(part, Transform) and part.traits.agrees)
+            assert counts, (
+                f"{case.name}: Traits(common=) of {kind} is for a transform with agrees=True: leave {name} out of it"
             )
     for communicator.step in range(LONG):
         communicator.context.losses = falling(communicator)

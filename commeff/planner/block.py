@@ -100,14 +100,18 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     share = policies.hidden(constants.hidden_share)
     hidden = policies.hidden(0.0) * np.minimum(between, products)
     hidden_back = share * np.minimum(between, weights)
-    ring, others = ring_seconds(policies, setting), 1 - 1 / policies.context
-    in_ring, in_ring_back = share * np.minimum(ring, others * core), share * np.minimum(2 * ring, others * core_back)
+    ring, first, first_back = ring_seconds(policies, setting), core / policies.context, core_back / policies.context
+    others = busy(core + light, issue) - busy(first + light, issue)
+    others_back = inputs - busy(dense_input + first_back + light_back, issue_back)
+    in_ring, in_ring_back = share * np.minimum(ring, others), share * np.minimum(2 * ring, others_back)
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
     often = 1 / policies.recompute_every
     again = often * np.select([full, selective], [forward, core], 0.0)
     ahead, behind = hidden + in_ring, hidden_back + in_ring_back
     exposed, exposed_back = between + ring - ahead, between + 2 * ring - behind
-    exposed_total, hidden_total = (1 + often * full) * exposed + exposed_back, behind + often * full * ahead
+    once_more = often * np.select([full, selective], [exposed, ring - in_ring], 0.0)
+    hidden_total = behind + often * np.select([full, selective], [ahead, in_ring], 0.0)
+    exposed_total = exposed + exposed_back + once_more
     return Pass(forward, backward, weights - hidden_back, again, exposed_total, exposed, ahead, hidden_total)
 
 

@@ -310,8 +310,9 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    context = f"context={policy.context} " if policy.context > 1 else ""
     typer.echo(
-        f"largest GPT (billion parameters) on {question.cluster.gpu.name}, tensor={policy.tensor} "
+        f"largest GPT (billion parameters) on {question.cluster.gpu.name}, tensor={policy.tensor} {context}"
         f"micro_batch={policy.micro_batch} recompute={policy.recompute};\n"
         "in brackets with 16 bytes of states a parameter alone, as the lecture\n"
     )

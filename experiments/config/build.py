@@ -20,7 +20,7 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.events import EventClock
-from commeff.core.factories import sample_of, scheduled
+from commeff.core.factories import decaying_matrices, sample_of, scheduled
 from commeff.core.presence import check_absence
 from commeff.core.properties import own_pace
 from commeff.core.state import walk
@@ -184,6 +184,9 @@ def _method(config: Mapping[str, Any], refusals: Callable[[str], AbstractContext
             parts[name] = instantiate(config[name], {})
     if len(parts) < len(names):
         return None
+    if config.get("decay") == "matrices":
+        with refusals("decay"):
+            parts["optimizer"] = decaying_matrices(parts["optimizer"])
     if "schedule" in parts:
         sample = None
         with refusals("optimizer"):

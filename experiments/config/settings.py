@@ -85,6 +85,8 @@ RUN: dict[str, Setting] = {
     "l2": Setting(0.0, float),  # L2 regularisation added to the gradient before it is compressed
     # Largest norm of a gradient: of the average where it is averaged, else of each worker's own.
     "clip": Setting(None, float | None),
+    # What optimizer.weight_decay moves; matrices: neither biases nor norms.
+    "decay": Setting("all", Literal["all", "matrices"]),
     "participation": Setting(1.0, float),  # share of the workers in a round, which is a period; drawn by seed
     "dropout": Setting(0.0, float),  # probability with which a worker fails during a step, and is not heard in it
     # A CSV file worker,start,stop: the steps in which workers are there; those not named always are.

@@ -103,7 +103,7 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
         for zero in range(4):
             one = replace(policy, pipeline=1, data=ranks, workers=1, zero=zero, chunks=1, stages=None, schedule="1f1b")
             row[f"zero={zero}"] = float(_largest(like, cluster, one))
-            row[f"states zero={zero}"] = cluster.gpu.memory_bytes * policy.tensor / states(zero, ranks)
+            row[f"states zero={zero}"] = cluster.gpu.memory_bytes * policy.tensor / states(zero, policy.context * ranks)
         records.append(row)
     return records
 

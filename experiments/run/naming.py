@@ -16,6 +16,7 @@ from commeff.experiments.config.schema import gathered, meshed
 IRRELEVANT = ("bucket_mb", "checkpoint_every", "data_dir", "nproc")
 YOUNGER_RUN = {
     "accumulate": None,
+    "decay": "all",
     "participation": 1.0,
     "dropout": 0.0,
     "availability": None,

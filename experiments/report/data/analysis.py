@@ -194,10 +194,10 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
             near = did_you_mean(chosen, names)
             raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it{near}")
         return chosen
-    preferred = (*([plan.by] if plan.by else []), *plan.target, "val_accuracy", "val_loss", "train_loss")
     measured = {name for record in records for name, column in record.curve.items() if column.notna().any()}
-    known = (name for some in (measured, names) for name in preferred if name in some)
-    return next(known, plan.by or "val_accuracy")
+    asked, usual = (*([plan.by] if plan.by else []), *plan.target), ("val_accuracy", "val_loss", "train_loss")
+    pairs = ((asked, names), (usual, measured), (usual, names))
+    return next((name for wanted, known in pairs for name in wanted if name in known), plan.by or "val_accuracy")
 
 
 def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:

@@ -11,8 +11,9 @@ from commeff import Communicator, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, saving, scheduled
 from commeff.core.corrections import D2, ControlVariate, QuasiGlobal
-from commeff.core.factories import ELEMENTWISE
+from commeff.core.factories import ELEMENTWISE, decaying_matrices
 from commeff.core.properties import require_one_rate
+from commeff.optimizers import LAMB, MuonWithAdamW
 
 W, STEPS = 3, 5
 LAYOUT = Layout.of([("a", (4, 2)), ("b", (4,)), ("c", (3, 4))], groups=[0, 1, 0])
@@ -100,6 +101,38 @@ def test_groups_have_their_own_options():
     assert not torch.equal(x[:, :8], X[:, :8])
     with pytest.raises(ValueError, match="each of the 1 parameter groups, got 2"):
         Local(factory).start(X, Layout.flat(LAYOUT.d))
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=0.4),
+        partial(torch.optim.AdamW, lr=0.05, weight_decay=0.4),
+        partial(torch.optim.AdamW, lr=0.05, weight_decay=0.4, fused=True),
+        partial(MuonWithAdamW, lr=0.05, weight_decay=0.4),
+        partial(LAMB, lr=0.05, weight_decay=0.4),
+    ],
+    ids=lambda f: f"{f.func.__name__} {f.keywords}",
+)
+@pytest.mark.parametrize("idle", [None, 1])
+def test_matrices_alone_decay_as_in_two_parameter_groups(factory, idle):
+    def by_hand(tensors):
+        matrices, vectors = ([t for t in tensors if (t.ndim > 1) == kind] for kind in (True, False))
+        return factory([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}])
+
+    expected, everything = alone(by_hand, X), alone(factory, X)
+    active = None if idle is None else torch.arange(W) != idle
+    x = drive(decaying_matrices(factory), active=lambda k: active)
+    kept = torch.arange(W) if active is None else active
+    torch.testing.assert_close(x[kept], expected[kept], rtol=0, atol=1e-12)
+    assert not torch.allclose(expected, everything, atol=1e-6)
+    vector = Layout.of([("b", (LAYOUT.d,))])
+    assert torch.equal(drive(decaying_matrices(factory), vector), drive(partial(factory, weight_decay=0.0), vector))
+
+
+def test_what_has_no_weight_decay_is_refused():
+    with pytest.raises(ValueError, match="must have a weight_decay for decay=matrices, got Rprop"):
+        decaying_matrices(partial(torch.optim.Rprop, lr=0.1))
 
 
 def test_state_stays_where_it_is_given_and_is_loaded_where_the_rows_are():

@@ -13,7 +13,7 @@ from commeff.compressors import Natural, TopK
 from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
-from commeff.core.factories import scheduled
+from commeff.core.factories import decaying_matrices, scheduled
 from commeff.core.saving import Fresh, MemoryLoader, boxes_of, is_table
 from commeff.laws.problem import slope
 from commeff.sharding.parts import Part
@@ -48,6 +48,7 @@ STRATEGIES = {
     "adam": lambda: methods.dsgd(partial(torch.optim.AdamW, lr=0.01), topologies.ring(WORKERS)),
     "adafactor": lambda: methods.diloco(partial(torch.optim.Adafactor, lr=0.01), period=2),
     "groups": lambda: methods.psgd(Grouped(SGD, GROUPS)),
+    "groups by shape": lambda: methods.psgd(decaying_matrices(partial(torch.optim.AdamW, lr=0.01, weight_decay=0.5))),
     "power_sgd": lambda: methods.power_sgd(SGD, rank=1),
 }
 

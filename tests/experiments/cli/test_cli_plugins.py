@@ -361,6 +361,57 @@ def test_two_plug_ins_with_one_name_are_refused(tmp_path: Path) -> None:
     assert json.loads(twice.stdout)["topology"].split().count("chords") == 1
 
 
+COMMON = """
+from commeff import Average, Local, Strategy, Transform
+from commeff.core import Traits
+from commeff.core.local import OptimizerFactory
+from commeff.topologies import Topology
+from commeff.transforms import Gossip, Outer
+
+class Anchored(Transform):
+    rows = ("anchor",)
+
+    def __init__(self):
+        self.average = Average()
+
+    def start(self, v, layout, communicator):
+        super().start(v, layout, communicator)
+        self.anchor = v.clone()
+
+    def __call__(self, x, communicator):
+        self.anchor = x.clone()
+        return self.average(x, communicator.child("average"))
+
+class Misspelt(Anchored):
+    traits = Traits(agrees=True, common=("ancor",))
+
+class Unsaid(Anchored):
+    traits = Traits(common=("anchor",))
+
+def misspelt(optimizer: OptimizerFactory) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Misspelt())
+
+def unsaid(optimizer: OptimizerFactory) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Unsaid())
+
+def outer_gossip(optimizer: OptimizerFactory, outer: OptimizerFactory, topology: Topology) -> Strategy:
+    return Strategy(Local(optimizer), parameters=Outer(Local(outer), Gossip(topology)))
+"""
+
+
+def test_common_memories_must_exist_and_belong_to_what_can_agree(tmp_path):
+    """Whether an outer step agrees is decided by the average inside: its anchor may be named."""
+    (tmp_path / "common.py").write_text(COMMON)
+    broken = {
+        v.name: (v.law, v.sentence) for v in check_plugin(str(tmp_path / "common.py")) if v.state == "broken"
+    }
+    assert {name: law for name, (law, _) in broken.items()} == dict.fromkeys(
+        ("misspelt", "unsaid"), "agrees where it says so"
+    )
+    assert "Misspelt names ancor, which it does not have" in broken["misspelt"][1]
+    assert "Unsaid is for a transform with agrees=True" in broken["unsaid"][1]
+
+
 STUMBLES = """
 import torch
 from commeff.core import Local, Strategy, Transform

@@ -112,6 +112,26 @@ def test_stages_of_zero_and_16_bits_end_near_whole_workers(text: Path, tmp_path:
         assert ours["val_loss"] != whole["val_loss"]
 
 
+@pytest.mark.parametrize(
+    "mesh",
+    [
+        ("mesh.tensor=2",),
+        ("mesh.shard=2", "zero=2"),
+        ("mesh.shard=2", "zero=3"),
+        ("mesh.pipeline=2", "micro_batches=2"),
+    ],
+    ids=["tensor", "zero 2", "zero 3", "stages"],
+)
+def test_neither_norms_nor_biases_decay_on_a_mesh(text: Path, tmp_path: Path, mesh: tuple[str, ...]) -> None:
+    decaying = ("workers=1", "optimizer=adamw", "optimizer.weight_decay=20", "optimizer.lr=0.01", "decay=matrices")
+    whole, split, everything = (
+        run_one(compose(words(text, *decaying, *more)), tmp_path / str(i))
+        for i, more in enumerate([(), mesh, ("decay=all",)])
+    )
+    assert split["val_loss"] == pytest.approx(whole["val_loss"], rel=1e-10)
+    assert abs(everything["val_loss"] / whole["val_loss"] - 1) > 1e-6
+
+
 @pytest.mark.slow  # the compiler takes a minute
 @pytest.mark.parametrize("zero", [1, 3])
 def test_compiled_models_of_shard_ranks_train_as_plain_ones_do(text: Path, tmp_path: Path, zero: int) -> None:
