@@ -79,7 +79,7 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer.
 
     What tensor ranks send hides behind the gradients of weights, or, with overlap="full", behind any product; what
-    context ranks send behind attention among the keys that have come, which is all of it but the first of c blocks.
+    context ranks send behind attention to the keys that have come, which is all of it but the last of c blocks.
 
     Parameters
     ----------
@@ -116,8 +116,9 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
 
 
 def ring_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Keys and values of one layer and micro-batch round c ranks, forward: c - 1 messages of 4 b s/c numbers of a key.
-    Backward their gradients go with them, which is twice as much (Liu 2023, arXiv 2310.01889).
+    """Keys and values of one layer and micro-batch round c ranks, forward: c - 1 messages of 4 b s/c bytes for each
+    number of a key. Backward their gradients go with them, twice as much (Liu 2023, arXiv 2310.01889). Attention that
+    is recomputed gets them once more.
 
     Parameters
     ----------

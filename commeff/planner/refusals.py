@@ -127,8 +127,9 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         lambda p, s: (p.context > 1) & (s.model.sequence % (2 * p.context * p.tensor**p.sequence_parallel) != 0),
         lambda p, s: (
-            f"context must divide half of sequence={s.model.sequence}, and so must context x tensor with "
-            f"sequence_parallel, got context={p.context}"
+            f"context{' x tensor' * p.sequence_parallel} must divide half of sequence={s.model.sequence}"
+            f"{' with sequence_parallel' * p.sequence_parallel}, got {p.context}"
+            f"{f' x {p.tensor}' * p.sequence_parallel}"
         ),
     ),
     Refusal(

@@ -195,6 +195,7 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
             raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it{near}")
         return chosen
     measured = {name for record in records for name, column in record.curve.items() if column.notna().any()}
+    measured |= {name for r in records for name, v in r.summary.items() if isinstance(v, (int, float)) and v == v}
     asked, usual = (*([plan.by] if plan.by else []), *plan.target), ("val_accuracy", "val_loss", "train_loss")
     pairs = ((asked, names), (usual, measured), (usual, names))
     return next((name for wanted, known in pairs for name in wanted if name in known), plan.by or "val_accuracy")

@@ -76,7 +76,12 @@ def test_a_policy_that_makes_no_sense_is_refused(what, said):
         (MODEL, {"pipeline": 8, "schedule": "interleaved", "chunks": 3}, 12, "multiple of pipeline=8"),
         (MODEL, {"tensor": 4, "context": 4}, 8, "tensor x context x pipeline x data must be the 8 .* 4 x 4 x 1 x 1"),
         (Model(24, 2048, 16, 1032, 8), {"context": 8}, 8, "context must divide half of sequence=1032"),
-        (Model(24, 2048, 16, 1028, 8), {"context": 2, "tensor": 4, "sequence_parallel": True}, 8, "so must context x"),
+        (
+            Model(24, 2048, 16, 1028, 8),
+            {"context": 2, "tensor": 4, "sequence_parallel": True},
+            8,
+            "context x tensor must divide half of .* got 2 x 4",
+        ),
         (Model(24, 2048, 16, 1028, 8), {"context": 2, "tensor": 4}, 8, None),
     ],
 )
