@@ -22,7 +22,7 @@ from commeff.experiments.reproduce.command import Arguments, reproduce
 from commeff.experiments.reproduce.results import CaseResult, Results
 
 COMMAND = "python -m commeff.experiments.studies.step_ratios"
-TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion")
+TABLES = ("diloco_trend", "diloco_momentum", "top_k_fashion", "gossip_fashion", "five_tasks")
 ALIKE = ("problem", "model", "task.partition", "task.alpha")  # what a method and its parallel SGD have in common
 FOLDER = Path("results/converged")
 PAGE = """# Steps to the same loss, in units of parallel SGD's
@@ -31,7 +31,7 @@ Written by `{command}` at commit {commit} from the records beside the pages of t
 
 All runs of a table that train the same model see equally many samples. A run ends at some validation loss or
 accuracy, the quantity by which its table chooses rates. `steps` is T / t: parallel SGD's run on the same model and data
-has T steps, and was as good at step t. Values are means over five seeds. Between two
+has T steps, and was as good at step t. Values are means over five seeds, of five_tasks over three. Between two
 evaluations parallel SGD's curve is taken to be straight. A method that ends better than parallel SGD has 1.
 
 At t the learning rate of parallel SGD has not fallen to its end yet. A run of parallel SGD that is planned for t steps
