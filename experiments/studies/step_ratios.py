@@ -67,16 +67,15 @@ def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
     """One for each method of a table."""
     assert results.table.tune is not None
     (metric,) = results.table.tune.by.metrics
-    plain = {
-        tuple(case.case.settings.get(key) for key in ALIKE): case
-        for case in results.cases
-        if case.case.settings["method"] == "psgd" and "accumulate" not in case.case.settings
-    }
-    for case in results.cases:
-        if case in plain.values():
+    said = [{**case.labels, **case.case.settings} for case in results.cases]
+    places = [tuple(settings.get(key) for key in ALIKE) for settings in said]
+    is_plain = [settings["method"] == "psgd" and "accumulate" not in settings for settings in said]
+    plain = {place: case for place, case, yes in zip(places, results.cases, is_plain, strict=True) if yes}
+    for case, settings, place in zip(results.cases, said, places, strict=True):
+        if case is plain[place]:
             continue
-        settings, name = case.case.settings, results.table.called(case.case.name)
-        own, other = (curve(of, metric) for of in (case, plain[tuple(settings.get(key) for key in ALIKE)]))
+        name = results.table.called(case.case.name)
+        own, other = (curve(of, metric) for of in (case, plain[place]))
         yield {
             "table": table,
             "variant": ", ".join([name, *subject(settings), f"n = {settings['workers']}"]),

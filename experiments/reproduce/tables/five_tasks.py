@@ -47,6 +47,6 @@ def claims(r):
                     "are ours", of="us")
 
 names = {"gossip": "gossip, one-peer", "mem_sgd": "MEM-SGD, 5 %", "qsgd": "QSGD, 4 bits", "diloco": "DiLoCo, H = 30", "local_sgd": "local SGD, H = 8"}
-figure = {"x": "name", "y": loss, "panels": {"problem": "{}"}}
+figure = {"x": "problem", "y": loss, "log": "y"}
 scales = {"smoke": {"steps": 2, "evaluate_every": 1}}
 cost = {"smoke": "10 s", "full": "6 hours of one core: 90 runs and 300 that tune"}
