@@ -40,7 +40,9 @@ PAGE = """# Does the evidence of four tasks choose the method of the fifth?
 
 Written by `{command}` at commit {commit}. Steps are measured, seconds are modelled.
 
-{question}. The model, and so the seconds of a step, are the same for every task. Each method has its best policy, as
+{question}.
+
+The model, and so the seconds of a step, are the same for every task. Each method has its best policy, as
 `commeff gain` finds it. `gain` takes a method that is faster than psgd even with the most steps that it needed on any
 other task, and of several the one that is fastest then. If there is none, it stays with psgd.
 
@@ -55,7 +57,7 @@ It is the mean over the tasks; the worst task is in brackets. *Chance* takes eac
 
 From [steps](steps.md), with 8 workers.
 
-{steps}
+{choice_steps}
 
 ## What `gain` takes, and what was best
 
@@ -137,7 +139,7 @@ def main() -> None:
     )
     tables = [
         Table.of(regrets, name="regrets"),
-        Table.of(steps.reset_index().to_dict("records"), name="steps", forms=dict.fromkeys(steps.columns, ".2f")),
+        Table.of(steps.reset_index().to_dict("records"), name="choice_steps", forms=dict.fromkeys(steps.columns, ".2f")),
         Table.of(found.to_dict("records"), name="choices", forms=dict.fromkeys(rules, ".2f")),
     ]
     question = f"`commeff gain {' '.join(JOB)}`, 8 nodes of 8 GPUs, with {', '.join(map(str, NETWORKS))} Gb/s of a node"

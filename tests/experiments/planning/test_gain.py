@@ -86,7 +86,7 @@ def test_every_row_is_what_scale_says_of_its_policy(small: list[Gain]) -> None:
 
 def test_what_is_coded_says_how_its_seconds_are_known(small: list[Gain]) -> None:
     known = {each.name: each.coding for each in small}
-    assert known["mem_sgd, top_k, ratio 0.05"] == known["compressed_sgd, qsgd, levels 7"] == "estimated"
+    assert known["mem_sgd, top_k, ratio 0.05"] == known["compressed_sgd, qsgd, 4 bits"] == "estimated"
     assert known["power_sgd, rank 32"] == "assumed"
     assert known["psgd"] == known["diloco, period 30"] == known["dsgd, one_peer_exponential"] == ""
 
