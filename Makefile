@@ -77,12 +77,13 @@ lecture: install
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
 # Networks trained to the end: hours of one core each. Finished runs lie in runs.tar.xz beside each page; again after an interruption.
-CONVERGED := top_k_fashion diloco_trend diloco_momentum gossip_fashion
+CONVERGED := top_k_fashion diloco_trend diloco_momentum gossip_fashion five_tasks
 converged: install
 	for t in $(CONVERGED); do $(BIN)/commeff reproduce $$t --out results/converged/$$t --records results/converged/$$t/runs.tar.xz \
 	  $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 	$(BIN)/python -m commeff.experiments.studies.diloco_trend
 	$(if $(DATA),COMMEFF_DATA=$(DATA)) $(BIN)/python -m commeff.experiments.studies.step_ratios
+	$(BIN)/python -m commeff.experiments.studies.choice
 
 # Full scale of the tables whose cost names a GPU, in pieces of ten minutes on one: again until nothing is left. Before them,
 # `make gpu-bench`: benches and laws. Where commeff is not installed: `make gpu GPU_PYTHON=python3`, see docs/reproduce.md.
