@@ -66,8 +66,8 @@ has measured at these sizes and which depends neither on the model nor on the wo
 threes are those with 2, 4 and 8 workers, one set for each model on which they differ.
 
 "measured" is the number of the variant in {measured_in}, of small networks trained to the end: language models of
-at most 127,424 parameters, and networks for Fashion-MNIST and CIFAR-10. They are far from the study's models: the pessimist's row. Methods that no
-run measured are left out of it.
+at most 127,424 parameters, and networks for Fashion-MNIST and CIFAR-10. They are far from the study's models: the
+pessimist's row. Methods that no run measured are left out of it.
 
 ## Hours to the budget, steps by papers: psgd, the fastest, and its policy
 
