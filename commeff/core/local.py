@@ -143,6 +143,11 @@ class Local(LocalStep):
     @options.setter
     def options(self, options: dict[int, dict[str, Any]]) -> None:
         before = self.options
+        if options.keys() != before.keys():
+            raise ValueError(
+                f"parameter groups must be {sorted(before)}, got options of {sorted(options)}: the method's driver "
+                "groups its tensors; give it the groups, and leave decaying_matrices away"
+            )
         if self._schedule is not None and any(options[g]["lr"] != before[g]["lr"] for g in self._groups):
             raise ValueError(
                 f"learning rates must be moved by the schedule that the method has, got {options} where it is at "

@@ -127,6 +127,11 @@ class Policy:
         return WorkerMethod(self.method, self.collective)
 
     @property
+    def shard(self) -> int:
+        """Ranks that share the states of a worker."""
+        return self.context * self.data // self.workers
+
+    @property
     def gpus(self) -> int:
         """Number of GPUs: the product of all ranks."""
         return self.tensor * self.pipeline * self.data * self.context

@@ -335,9 +335,9 @@ def show_zero(question: Question, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    sizes, shard = STATES[policy.precision], policy.context * policy.data // policy.workers
+    sizes = STATES[policy.precision]
     typer.echo(
-        f"{heading(question)}\nGB on the fullest rank; ranks that share: {shard}\n\n"
+        f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.shard}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"
         f"ours      {sum(sizes)} bytes ({sizes[0]}, {sizes[1]}, {sizes[2]}) with {policy.precision}; also a bucket of "
         "gradients,\n          at stage 3 the layers that are gathered, and at the ends of a pipeline the embedding\n"

@@ -125,7 +125,7 @@ def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
         prediction = question.predict(one)
         parts = prediction.breakdown["bytes"]
         held = {name: parts[name] for name in HELD}
-        textbook = states(zero, policy.context * policy.data // policy.workers) / (policy.tensor * policy.pipeline)
+        textbook = states(zero, policy.shard) / (policy.tensor * policy.pipeline)
         row = {"zero": zero, "textbook": question.model.parameters * textbook, **held, "states": sum(held.values())}
         rows.append({**row, "others": prediction.memory_bytes - row["states"], "all": prediction.memory_bytes})
     return rows

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from commeff import Communicator, Layout, Local, methods
+from commeff import Communicator, DistributedOptimizer, Layout, Local, methods
 from commeff.compressors import TopK
 from commeff.core import Grouped, saving, scheduled
 from commeff.core.corrections import D2, ControlVariate, QuasiGlobal
@@ -128,6 +128,14 @@ def test_matrices_alone_decay_as_in_two_parameter_groups(factory, idle):
     assert not torch.allclose(expected, everything, atol=1e-6)
     vector = Layout.of([("b", (LAYOUT.d,))])
     assert torch.equal(drive(decaying_matrices(factory), vector), drive(partial(factory, weight_decay=0.0), vector))
+
+
+def test_a_driver_with_groups_of_its_own_and_an_optimizer_that_groups_by_shape_are_refused():
+    model = torch.nn.Linear(3, 2)
+    optimizer = DistributedOptimizer(model, methods.psgd(decaying_matrices(partial(torch.optim.AdamW, lr=0.1))))
+    model(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(ValueError, match=r"parameter groups must be \[0, 1\], got options of \[0\]: .*leave"):
+        optimizer.step()
 
 
 def test_what_has_no_weight_decay_is_refused():
