@@ -16,6 +16,7 @@ from commeff.sharding.borrowed import borrowed
 from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
 from commeff.sharding.precision import lower_frozen
+from commeff.sharding.precision import precision as named_precision
 from commeff.sharding.rows import LocalPart, build_row
 from commeff.training.evaluation import calibrate
 
@@ -58,7 +59,7 @@ class Holding:
         collective: str,
         zero: int,
         bucket_mb: float,
-        dtype: torch.dtype | None,
+        precision: str,
     ) -> None:
         self.parts = parts_of(model)
         if faults := [*wrapped(self.parts)] or [*unfit(self._trainable())]:
@@ -72,8 +73,8 @@ class Holding:
             group = workers.group
             if zero > 1:
                 raise ValueError(f"zero must be left out where the user has split the model, got {zero}: it is FSDP's")
-            if dtype is not None:
-                raise ValueError(f"precision must be left out where the user has split the model, got {dtype}")
+            if precision != "fp32":
+                raise ValueError(f"precision must be left out where the user has split the model, got {precision}")
         elif native_mesh is not None:
             group = native_mesh.group("worker")
         self.communicator = Communicator(seed=seed, group=group, collective=collective)
@@ -81,11 +82,12 @@ class Holding:
             self._begin_alike(native_mesh)
             if zero == 3 and native_mesh is not None:
                 for part in self.parts:
-                    fully(part, native_mesh, dtype=dtype)
+                    fully(part, native_mesh, precision=precision)
             self.parameters = self._trainable()
             self.computed = Layout.of([(name, tuple(p.shape)) for name, p in self.parameters.items()])
-            self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, dtype)
-            lower_frozen(self.parts, dtype)
+            how = named_precision(precision)
+            self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, how)
+            lower_frozen(self.parts, how.dtype)
         else:
             workers.check(self._trainable())
             self._begin_alike(None)

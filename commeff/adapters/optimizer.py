@@ -86,7 +86,8 @@ class DistributedOptimizer(Optimizer):
         away from the parameters, bucket by bucket, 3 parameters too (FSDP2, which is put on the model here; see
         `commeff.sharding.fully` for its units).
     precision : str
-        In which the model computes: "fp32", as it is, "bf16" or "fp16". Inputs have to be given in it, the loss best
+        In which the model computes: "fp32", as it is, "bf16", "fp16", or "bf16_reduce_fp32", in which shard ranks sum
+        gradients in 32 bits, with twice the bytes. Inputs have to be given in 16 bits then, the loss best
         taken in 32 bits, and for fp16 multiplied by a scale: `optimizer.scaled(loss).backward()`.
     pieces : {"own"}, optional
         Over a split model, let what is not exact on pieces (`commeff list --long`), such as top-k, act within a piece;
@@ -164,9 +165,17 @@ class DistributedOptimizer(Optimizer):
                 "model holds where gradients are taken, which is not the result; use commeff.train, or AdamW with a "
                 "schedule"
             )
-        dtype, scaled = named_precision(precision)
+        scaled = named_precision(precision).scaled
         holding = Holding(
-            model, mesh, axis, group, seed=seed, collective=collective, zero=zero, bucket_mb=bucket_mb, dtype=dtype
+            model,
+            mesh,
+            axis,
+            group,
+            seed=seed,
+            collective=collective,
+            zero=zero,
+            bucket_mb=bucket_mb,
+            precision=precision,
         )
         self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
         self._scale = LossScale(holding.inner) if scaled else None

@@ -57,9 +57,12 @@ class LowStacked(Stacked):
         precision: str,
     ) -> None:
         super().__init__(model, workers, seed, groups)
-        dtype, scaled = named_precision(precision)
-        if dtype is None:
-            raise ValueError(f"precision must be one of 16 bits, got {precision}: give Stacked instead")
+        dtype, scaled, sums = named_precision(precision)
+        if dtype is None or sums is not None:
+            raise ValueError(
+                f"precision of whole models must be bf16 or fp16, got {precision}: "
+                + ("no ranks share a batch whose gradients are summed" if sums else "give Stacked instead")
+            )
         self._computed = self.parameters.to(dtype)
         self._sums = torch.zeros_like(self._computed)
         for replica, row, sums in zip(self.models, self._computed, self._sums, strict=True):

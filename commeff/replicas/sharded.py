@@ -38,7 +38,7 @@ class ShardedWorker:
     zero : int
         The stage of ZeRO: what shard ranks share. For stage 3 the computation's model has been given to `fully`.
     precision : str
-        In which the computation runs: "fp32", as the model was made, "bf16" or "fp16".
+        In which the computation runs: "fp32", as the model was made, "bf16", "fp16" or "bf16_reduce_fp32".
     seed : int
         The key of dropout's randomness.
 
@@ -71,13 +71,14 @@ class ShardedWorker:
         self, computation: Computation, mesh: Mesh, *, zero: int = 0, precision: str = "fp32", seed: int = 0
     ) -> None:
         self.computation, self.mesh, self.precision, self.seed = computation, mesh, precision, seed
-        self._dtype, scaled = named_precision(precision)
+        how = named_precision(precision)
+        self._dtype = how.dtype
         self.workers = range(mesh.coordinates["worker"], mesh.coordinates["worker"] + 1)
         named = computation.parameters
         self._whole = Layout.of([(name, tuple(p.shape)) for name, p in named.items()])
-        self._row, self.layout, self.partition = build_row(self._whole, named, mesh, zero, BUCKET_MB, self._dtype)
+        self._row, self.layout, self.partition = build_row(self._whole, named, mesh, zero, BUCKET_MB, how)
         lower_frozen(computation.modules, self._dtype)
-        self.scale = LossScale(mesh.inner.values()) if scaled else None
+        self.scale = LossScale(mesh.inner.values()) if how.scaled else None
         self.finite: bool | None = None
         self.models = [_Function(computation, mesh.axis("shard"), self._dtype)]
         self._arrivals: Arrivals | None = None

@@ -28,6 +28,8 @@ from commeff.sharding.fit import sharing_faults
 from commeff.sharding.foreign import resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
+from commeff.sharding.precision import AS_MADE, Precision
+from commeff.sharding.precision import precision as named_precision
 from commeff.sharding.row import Row, Span
 from commeff.sharding.shard import Shard
 from commeff.sharding.zero import part_of
@@ -70,7 +72,7 @@ class CountedScatter(DefaultReduceScatter):
         return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
-def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtype: torch.dtype | None = None) -> None:
+def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, precision: str = "fp32") -> None:
     """Leave this rank its shard of each parameter, in place; all ranks of the worker call it, with equal models.
 
     Parameters
@@ -82,8 +84,8 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     units : sequence of str, optional
         Patterns of the names of modules whose parameters are gathered together: the elements of every nn.Sequential and
         nn.ModuleList unless given. What no unit has is the last one.
-    dtype : torch.dtype, optional
-        In which they are gathered and computed with, and gradients scattered.
+    precision : str
+        In which they are gathered and computed with, and gradients summed: one of `DistributedOptimizer`'s.
 
     Raises
     ------
@@ -97,7 +99,8 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, dtyp
     shard, axis = mesh.devices["shard"], mesh.axis("shard")
     attributes = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
     places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
-    named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+    dtype, _, sums = named_precision(precision)
+    named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums or dtype)
     homes: dict[nn.Parameter, Unit] = {}
     for number, root in stages_here(model).items() or [(0, model)]:
         inside = set(root.modules()) - {root}
@@ -206,7 +209,7 @@ class FullyRow(Row):
         parameters: Mapping[str, nn.Parameter],
         layout: Layout,
         axis: Axis,
-        dtype: torch.dtype | None = None,
+        precision: Precision = AS_MADE,
         megabytes: float = 0.0,
     ) -> None:
         if not all(isinstance(parameter, DTensor) for parameter in parameters.values()):
@@ -215,7 +218,7 @@ class FullyRow(Row):
         final = [len(getattr(parameter, "homes", ())) < 2 for parameter in parameters.values()]  # no stage has a copy
         self._order = sorted(range(len(units)), key=lambda i: (final[i], units[i].place))
         self._modules = list({unit.place: unit.module for unit in units}.values())
-        super().__init__(parameters, layout, axis, dtype)
+        super().__init__(parameters, layout, axis, precision)
         if all(a == b for a, b in self.spans_of(Axis(axis.name, axis.size, axis.size - 1))):
             raise ValueError(
                 f"{axis.name} = {axis.size} ranks must each have rows of some tensor for zero=3, got none at the last: "

@@ -8,6 +8,9 @@ are kept in 32. Bytes of Psi parameters at S ranks, with AdamW:
     stage 2   2 Psi + 14 Psi/S
     stage 3   16 Psi/S
 
+Ranks that share a batch sum gradients in 16 bits, or, in "bf16_reduce_fp32", widen them before they leave: twice the
+bytes, and no sum is rounded to 8 bits. Stage 2 keeps its share of them in 32 bits then: 2 Psi + 16 Psi/S.
+
 float16 has few exponents: the loss is multiplied by a scale, which is halved when a gradient overflows.
 """
 
@@ -34,16 +37,21 @@ class Precision(NamedTuple):
         The type of parameters, activations and gradients; None: as the model was made.
     scaled : bool
         Whether gradients need a scale, so that small ones do not vanish.
+    sums : torch.dtype or None
+        The type in which ranks that share a batch sum gradients; None: that of gradients.
     """
 
     dtype: torch.dtype | None
     scaled: bool = False
+    sums: torch.dtype | None = None
 
 
+AS_MADE = Precision(None)
 PRECISIONS: Mapping[str, Precision] = {
-    "fp32": Precision(None),
+    "fp32": AS_MADE,
     "bf16": Precision(torch.bfloat16),
     "fp16": Precision(torch.float16, scaled=True),
+    "bf16_reduce_fp32": Precision(torch.bfloat16, sums=torch.float32),
 }
 
 

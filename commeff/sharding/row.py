@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from commeff.compressors import Field, Layout
 from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
+from commeff.sharding.precision import AS_MADE, Precision
 
 Span = tuple[int, int]
 
@@ -29,9 +30,9 @@ class Row(ABC):
         The layout of these d numbers, in their order.
     axis : Axis
         The ranks of the worker that hold the same.
-    dtype : torch.dtype, optional
-        In which they compute and send each other; what this rank updates, and its gradient as a method gets it, stay
-        as the parameters were.
+    precision : Precision
+        In which they compute, and sum gradients; what this rank updates, and its gradient as a method gets it, stay as
+        the parameters were.
 
     Attributes
     ----------
@@ -53,10 +54,11 @@ class Row(ABC):
     takes: ClassVar[bool] = False
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, precision: Precision = AS_MADE
     ) -> None:
         self.dtype, _ = one_kind(parameters.values())
-        self._low = dtype or self.dtype
+        self._low = precision.dtype or self.dtype
+        self._sums = precision.sums or self._low
         self._named, self._layout, self._axis = dict(parameters), layout, axis
         self.spans = self.spans_of(axis)
         self._l2, self._consumed = 0.0, set[str]()  # the parameters whose gradients have been taken away

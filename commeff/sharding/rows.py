@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import torch
 from torch import nn
 
 from commeff.compressors import Layout
@@ -13,6 +12,7 @@ from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
 from commeff.sharding.mesh import Mesh
 from commeff.sharding.parts import Part, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
 from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow
@@ -44,7 +44,7 @@ def build_row(
     mesh: Mesh | None,
     zero: int = 1,
     megabytes: float = 0.0,
-    dtype: torch.dtype | None = None,
+    precision: Precision = AS_MADE,
 ) -> LocalPart:
     """Move the parameters into a row; gives the part of its worker's model that this rank updates.
 
@@ -61,8 +61,8 @@ def build_row(
     megabytes : float
         About how large a bucket of gradients is that stage 2 reduces; 0: all of them, after backward. Of stage 3, only
         whether it is 0.
-    dtype : torch.dtype, optional
-        In which the model computes, if that is another one than that of its parameters, which the method keeps.
+    precision : Precision
+        In which the model computes, and sums gradients over shard ranks; the method keeps that of its parameters.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def build_row(
                 "mesh must be given for a model that is split, got none: it says which processes hold the same piece; "
                 "give mesh=Mesh(worker=..., tensor=...)"
             )
-        return LocalPart(CopiedRow(parameters, layout, Axis("shard"), dtype), layout)
+        return LocalPart(CopiedRow(parameters, layout, Axis("shard"), precision), layout)
     pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
@@ -88,7 +88,7 @@ def build_row(
                 f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
                 f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
             )
-    row = _row(parameters, layout, shard, dtype, zero, megabytes)
+    row = _row(parameters, layout, shard, precision, zero, megabytes)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
         return LocalPart(row, layout)
@@ -109,16 +109,16 @@ def _row(
     parameters: Mapping[str, nn.Parameter],
     layout: Layout,
     shard: Axis,
-    dtype: torch.dtype | None,
+    precision: Precision,
     zero: int,
     megabytes: float,
 ) -> Row:
     if zero == 3:
         from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
 
-        return FullyRow(parameters, layout, shard, dtype, megabytes)
+        return FullyRow(parameters, layout, shard, precision, megabytes)
     if shard.size == 1 or zero == 0:
-        return CopiedRow(parameters, layout, shard, dtype)
+        return CopiedRow(parameters, layout, shard, precision)
     if zero == 1:
-        return SharedRow(parameters, layout, shard, dtype)
-    return ScatteredRow(parameters, layout, shard, dtype, megabytes)
+        return SharedRow(parameters, layout, shard, precision)
+    return ScatteredRow(parameters, layout, shard, precision, megabytes)

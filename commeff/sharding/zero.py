@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
+from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row, Span, complement, rows_of
 
 
@@ -31,9 +32,9 @@ class CopiedRow(Row):
     """
 
     def __init__(
-        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, dtype: torch.dtype | None = None
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, precision: Precision = AS_MADE
     ) -> None:
-        super().__init__(parameters, layout, axis, dtype)
+        super().__init__(parameters, layout, axis, precision)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
         self._padded = self._row.new_zeros(1, axis.size * -(-layout.d // axis.size))
@@ -119,7 +120,9 @@ class CopiedRow(Row):
         return gradient
 
     def _reduced(self) -> Tensor:
-        return self._axis.reduce(self._gradients).div_(self._axis.size) if self._axis.size > 1 else self._gradients
+        if self._axis.size == 1:
+            return self._gradients
+        return self._axis.reduce(self._gradients.to(self._sums)).div_(self._axis.size)
 
     def load(self, x: Tensor) -> None:
         for target in (self.parameters, self._computed):
@@ -151,7 +154,7 @@ class SharedRow(CopiedRow):
 
     def _reduced(self) -> Tensor:
         ((start, stop),) = self.spans
-        summed = self._axis.post_scatter(self._padded.view(self._axis.size, -1))()
+        summed = self._axis.post_scatter(self._padded.to(self._sums).view(self._axis.size, -1))()
         return summed.div_(self._axis.size)[:, : stop - start]
 
     def whole(self, columns: Tensor) -> Tensor:
@@ -182,19 +185,19 @@ class ScatteredRow(Row):
         parameters: Mapping[str, nn.Parameter],
         layout: Layout,
         axis: Axis,
-        dtype: torch.dtype | None = None,
+        precision: Precision = AS_MADE,
         megabytes: float = 0.0,
     ) -> None:
         most = megabytes * 1e6 / next(iter(parameters.values())).element_size() or layout.d
         self._buckets = layout.blocks(most, most)
-        super().__init__(parameters, layout, axis, dtype)
+        super().__init__(parameters, layout, axis, precision)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
         ends = [0]
         for start, stop in self.spans:
             ends.append(ends[-1] + stop - start)
         self._bucket_spans = list(pairwise(ends))  # the buckets' places among the own columns
-        self.gradient = self._row.new_zeros(1, ends[-1])
+        self.gradient = self._row.new_zeros(1, ends[-1], dtype=self._sums)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -223,7 +226,7 @@ class ScatteredRow(Row):
             self._send()
             if len(self._travelling) > 1:
                 final.append(self._receive())
-        return final if self._master is None else ()
+        return final if self.gradient.dtype == self.dtype else ()
 
     def gradients_changed(self, writes: int = 0) -> bool:
         return super().gradients_changed() or (self._counted is not None and self._counted != self._writes())
@@ -253,7 +256,7 @@ class ScatteredRow(Row):
         """Reduce the next bucket; its gradients are freed."""
         start, stop = self._buckets[self._next]
         width = -(-(stop - start) // self._axis.size)
-        bucket = self._row.new_zeros(width * self._axis.size)
+        bucket = self._row.new_zeros(width * self._axis.size, dtype=self._sums)
         for parameter, field in self._fields(start, stop):
             self._consumed.add(field.name)
             if parameter.grad is not None:

@@ -9,7 +9,6 @@ from commeff.sharding import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.sharding.deferred import Numbers, deferred, fill
 from commeff.sharding.fit import check_stages, splits_outputs
 from commeff.sharding.layers import ranks_of
-from commeff.sharding.precision import precision as named_precision
 from commeff.sharding.recompute import recompute as applied
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import SplitTask, StagedTask, Task
@@ -39,7 +38,7 @@ def on_mesh(
     zero : int
         The stage of ZeRO over the shard axis.
     precision : str
-        In which the model computes: "fp32", as the task makes it, "bf16" or "fp16".
+        In which the model computes: "fp32", as the task makes it, "bf16", "fp16" or "bf16_reduce_fp32".
     sequence : bool
         Whether tensor ranks share the sequence between the layers that are split.
     schedule : str
@@ -84,7 +83,7 @@ def on_mesh(
     if zero == 3:
         from commeff.sharding.fully import fill_shards, fully
 
-        fully(model, mesh, dtype=named_precision(precision).dtype)
+        fully(model, mesh, precision=precision)
         fill_shards(model, numbers, mesh.axis("shard"))
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
 

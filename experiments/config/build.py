@@ -7,6 +7,7 @@ anything is written.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -140,7 +141,7 @@ def build(config: Mapping[str, Any], task: Task | None = None, method: Strategy 
         with refusing("method", faults):
             worker, notes = fit_on_mesh(config, task, method)
             with collecting(faults):
-                size = _rehearse(config, worker, driven(method, config, worker))
+                size = _rehearse(config, worker, driven(copy.deepcopy(method), config, worker))
         for line in notes:
             LOG.warning(line)
         return Parts(task, method, communicator(config), config["nproc"] // config["workers"] * size)

@@ -77,7 +77,7 @@ def _whole(config: Mapping[str, Any]) -> Iterator[str]:
 def _beside(config: Mapping[str, Any]) -> Iterator[str]:
     by_axis, size = degrees(config), mesh_size(config)
     if config["precision"] == "bf16_mixed":
-        yield "precision must be fp32, bf16 or fp16 on a mesh, got bf16_mixed: it is of whole models; give bf16"
+        yield "precision must not be bf16_mixed on a mesh: it is of whole models; give bf16"
     if config["workers"] != by_axis["worker"]:
         yield _as_many(config)
     if config["nproc"] != size:
@@ -104,6 +104,11 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"zero must be 0 with mesh.shard=1, got {config['zero']}: there is nobody to share states with; set "
             "mesh.shard=2 or more"
+        )
+    if config["precision"] == "bf16_reduce_fp32" and not (over_mesh(config) and by_axis["shard"] > 1):
+        yield (
+            "precision must be bf16 where no shard ranks sum gradients, got bf16_reduce_fp32: others send 32 bits; "
+            "give precision=bf16, or set mesh.shard=2 or more"
         )
     if config.get("compile") == "all" and over_mesh(config) and by_axis["tensor"] * by_axis["pipeline"] > 1:
         yield (

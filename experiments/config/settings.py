@@ -63,8 +63,9 @@ RUN: dict[str, Setting] = {
     "recompute": Setting("none", Literal["none", "selective", "full", "offloaded", "partitioned"]),
     # What ranks of the shard axis share: 1 states of the method, 2 gradients too, 3 parameters too.
     "zero": Setting(0, Literal[0, 1, 2, 3]),
-    # Of forward and backward: fp32 is as the task has it, bf16_mixed autocast; rows keep 32 bits.
-    "precision": Setting("fp32", Literal["fp32", "bf16", "fp16", "bf16_mixed"]),
+    # Of forward and backward: fp32 is as the task has it, bf16_mixed autocast; rows keep 32 bits. With bf16_reduce_fp32
+    # shard ranks sum gradients in 32 bits.
+    "precision": Setting("fp32", Literal["fp32", "bf16", "fp16", "bf16_reduce_fp32", "bf16_mixed"]),
     "sequence": Setting(False, bool),  # tensor ranks share the sequence between the layers that are split
     # own: what is not exact on pieces (commeff list --long) may act within the one that a process holds.
     "pieces": Setting(None, Literal["own"] | None),

@@ -149,6 +149,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     policy : the policy that is to run.
     """
     chunks = (2,) if policy.schedule == "interleaved" else (1,)
+    wide = policy.precision == "bf16" and policy.data > policy.workers  # the planner's gradients have 4 bytes
     _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, context=(1,))
     moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
     values: dict[str, Any] = {
@@ -164,7 +165,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
         "micro_batches": question.global_batch // (policy.data * policy.micro_batch),
         "recompute": moved if policy.recompute == "full" else policy.recompute,
         "zero": policy.zero if policy.data > policy.workers else 0,
-        "precision": policy.precision,
+        "precision": "bf16_reduce_fp32" if wide else policy.precision,
         "sequence": str(policy.sequence_parallel and policy.tensor > 1).lower(),
     }
     return [*(f"{name}={value}" for name, value in values.items()), *method_words(policy.worker_method)]

@@ -48,9 +48,11 @@ class Tokens(test_trainer.Tokens):
         return super().model().float()
 
 
+WIDE = "bf16_reduce_fp32"
 OVERFLOW = (1, 1)  # the step and the worker, of which one row of the first rank's gradient is not finite
 CASES = [
-    *((name, method, zero, False) for name, method in (("bf16", "psgd"), ("fp16", "diloco")) for zero in range(4)),
+    *((name, "psgd", zero, False) for name in ("bf16", WIDE) for zero in range(4)),
+    *(("fp16", "diloco", zero, False) for zero in range(4)),
     *(("fp16", method, 0, True) for method in ("diloco", "mem_sgd")),
     *(("fp16", "diloco", zero, True) for zero in (2, 3)),
     ("fp16", "psgd", 3, True),  # shards that could leave before the vote
@@ -90,8 +92,8 @@ def on_a_mesh(name, method, zero, overflows):
 
 
 def on_one_process(name, method, overflows):
-    """Rows in 32 bits, models in 16, halves of a batch added in 16."""
-    dtype, communicator, strategy = PRECISIONS[name].dtype, Communicator(workers=2), METHODS[method]()
+    """Rows in 32 bits, models in 16, halves of a batch added in 16, or in 32."""
+    (dtype, _, sums), communicator, strategy = PRECISIONS[name], Communicator(workers=2), METHODS[method]()
     model = llama().float()
     layout = Layout.of([(n, tuple(p.shape)) for n, p in model.named_parameters()])
     first = torch.cat([p.detach().flatten() for p in model.parameters()]).expand(2, -1)
@@ -106,7 +108,7 @@ def on_one_process(name, method, overflows):
             for tokens in batch(communicator.step, worker).chunk(2):
                 model.zero_grad()
                 (loss_of(model, tokens) * (2.0**15 if name == "fp16" else 1)).backward()
-                halves.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+                halves.append(torch.cat([p.grad.flatten() for p in model.parameters()]).to(sums or dtype))
             gradient[worker] = (sum(halves) / 2).float() / (2.0**15 if name == "fp16" else 1)
         moving = None
         if overflows and communicator.step == OVERFLOW[0]:
@@ -138,11 +140,32 @@ def test_ranks_train_in_16_bits_as_one_process_does(outcomes, name, method, zero
 PSI_PARTS = {0: (16, 0), 1: (4, 12), 2: (2, 14), 3: (0, 16)}  # bytes a parameter, at every rank and shared
 
 
-def test_what_lives_between_steps_is_two_copies_in_16_bits_and_states_in_32():
-    for rank in on_processes(2, lambda: by_case(PSI_PARTS, partial(kept, precision="bf16"))):
-        for zero, (everywhere, shared) in PSI_PARTS.items():
+WIDE_PARTS = {**PSI_PARTS, 2: (2, 16)}
+
+
+@pytest.mark.parametrize(("name", "parts"), [("bf16", PSI_PARTS), (WIDE, WIDE_PARTS)])
+def test_what_lives_between_steps_is_two_copies_in_16_bits_and_states_in_32(name, parts):
+    for rank in on_processes(2, lambda: by_case(parts, partial(kept, precision=name))):
+        for zero, (everywhere, shared) in parts.items():
             live, psi = rank[zero]
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
+
+
+def sent(zero, name):
+    """Bytes that a rank sends to the other one in a step."""
+    mesh, model = Mesh(shard=2), llama().float()
+    optimizer = DistributedOptimizer(model, METHODS["psgd"](), mesh=mesh, zero=zero, precision=name, bucket_mb=0.01)
+    loss_of(model, batch(0, 0)).backward()
+    optimizer.step()
+    return mesh.axis("shard").bytes
+
+
+def test_gradients_that_are_summed_in_32_bits_take_twice_the_bytes():
+    """Of what a step sends, gradients are all in stage 0, a half in 1 and 2, and a third in 3."""
+    cases = [*product(range(4), ("bf16", WIDE))]
+    for rank in on_processes(2, lambda: by_case(cases, lambda case: sent(*case))):
+        ratios = [rank[zero, WIDE] / rank[zero, "bf16"] for zero in range(4)]
+        assert ratios == pytest.approx([2, 3 / 2, 3 / 2, 4 / 3], rel=0.02)
 
 
 def test_what_a_gradient_goes_through_first_decides_who_leaves_out_a_step():
@@ -299,6 +322,8 @@ def test_whole_workers_in_16_bits_go_on_with_their_scales(tmp_path):
 def test_what_whole_workers_cannot_do_in_16_bits_is_refused():
     with pytest.raises(ValueError, match="precision must be fp32 for a model with BatchNorm"):
         LowStacked(lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), range(1), precision="bf16")
+    with pytest.raises(ValueError, match="must be bf16 or fp16, got bf16_reduce_fp32: no ranks share a batch"):
+        LowStacked(lambda: nn.Linear(2, 3), range(1), precision=WIDE)
     with pytest.raises(ValueError, match="engine must be loop in 16 bits, got vmap with precision=fp16"):
         engine_in("fp16", "vmap")
 
@@ -312,7 +337,7 @@ def test_a_scale_grows_after_good_steps_in_a_row():
 
 
 def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
-    with pytest.raises(ValueError, match="precision must be one of fp32, bf16, fp16, got 'fp8'"):
+    with pytest.raises(ValueError, match="precision must be one of fp32, bf16, fp16, bf16_reduce_fp32, got 'fp8'"):
         precision("fp8")
 
     def member():

@@ -51,6 +51,7 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
     assert config["nproc"] == 64
     assert config["micro_batches"] * policy.micro_batch * policy.data == 128
     assert config["zero"] == policy.zero
+    assert config["precision"] == ("bf16_reduce_fp32" if policy.data > policy.workers else "bf16")
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tm
     assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
 
 
-@pytest.mark.parametrize(("zero", "psi", "halves"), [(1, 2, 2), (2, 2, 3), (3, 3, 1)])
+@pytest.mark.parametrize(("zero", "psi", "halves"), [(0, 2, 2), (1, 2, 2), (2, 2, 3), (3, 3, 1)])
 def test_bytes_of_a_shard_axis_are_predicted(text: Path, zero: int, psi: int, halves: int) -> None:
     """2 Psi numbers a step over 2 ranks, 3 Psi where parameters are sharded, too; half of it from each.
 
