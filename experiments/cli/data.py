@@ -152,6 +152,14 @@ def tokenize(
             "--documents", metavar="REGEX", help="A document begins at each matching line.", show_default=False
         ),
     ] = "",
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", metavar="PATH", help="A tokenizer.json, or its folder.", show_default=False),
+    ] = None,
+    separator: Annotated[
+        str,
+        typer.Option("--separator", metavar="TOKEN", help="Its token that begins a document.", show_default=False),
+    ] = "",
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
     ] = None,
@@ -162,6 +170,9 @@ def tokenize(
     * `commeff data tokenize tinyshakespeare --vocabulary 1024 --to tokens/shakespeare`
     * `commeff data tokenize wikitext-2 --vocabulary 4096 --documents '^ = [^=]+ = $' --to tokens/wikitext`
     * `commeff train task=language task.data=tokens/shakespeare` trains on them
+
+    * `commeff data tokenize mine.txt --tokenizer models/gpt2 --to tokens/mine` takes the tokens of a model that is
+      trained further: `task.model=models/gpt2`
 
     A vocabulary above 256 is learned on the training text by byte-level BPE, as in GPT-2. This needs the package
     tokenizers: pip install 'commeff[tokenizers]'. A short text may have fewer tokens.
@@ -181,7 +192,7 @@ def tokenize(
 
         from commeff.experiments.tasks.language.tokenise import tokenise
 
-        made = tokenise(text, folder, to, vocabulary, documents)
+        made = tokenise(text, folder, to, vocabulary, documents, tokenizer, separator)
     facts = {
         "folder": str(made.folder),
         "vocabulary": made.vocabulary,

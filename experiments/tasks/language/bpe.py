@@ -1,4 +1,8 @@
-"""Byte-level pairs (arXiv 1508.07909, GPT-2): a vocabulary made from the text itself by the `tokenizers` package."""
+"""Byte-level pairs (arXiv 1508.07909, GPT-2): a vocabulary made from the text itself by the `tokenizers` package.
+
+    train(documents, vocabulary)    a tokenizer of this text
+    read(path)                      one that somebody else has trained: a tokenizer.json
+"""
 
 from __future__ import annotations
 
@@ -46,6 +50,17 @@ def train(documents: Sequence[str], vocabulary: int) -> Any:
     )
     tokenizer.train_from_iterator((piece for text in documents for piece in pieces(text)), trainer)
     return tokenizer
+
+
+def read(path: Path) -> Any:
+    """The tokenizer of a tokenizer.json, or of the folder that holds one."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        return package().Tokenizer.from_file(str(file))
+    except DataError:
+        raise
+    except Exception as error:  # the package's errors have no kind of their own
+        raise DataError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): get it anew") from None
 
 
 def encode(tokenizer: Any, text: str) -> NDArray[np.uint32]:

@@ -2,6 +2,7 @@
 
     save(model, folder)     model.safetensors and config.json, which LlamaForCausalLM or GPT2LMHeadModel reads
     load(folder)            a GPT or Llama from such a folder, in the dtype of its files
+    pretrained(folder)      the same as a preset, for `task=language task.model=FOLDER`
 
 Queries and keys are rotated in the same pairs there, so only GPT-2's linear layers, which are stored transposed, are
 changed. The way back is bit-equal.
@@ -9,21 +10,27 @@ changed. The way back is bit-equal.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.tasks.language.families import FAMILIES, Family, family, renamed
+from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.llama import Llama
+from commeff.experiments.tasks.language.presets import Preset
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 LARGEST = 1 << 26  # bytes of a JSON file
+BLOCKS, BLOCK = 1024, 4096  # of a file of weights, in bytes, which its digest is of
 
 
 def save(model: nn.Module, folder: Path) -> None:
@@ -52,6 +59,8 @@ def save(model: nn.Module, folder: Path) -> None:
 def load(folder: Path) -> nn.Module:
     """A GPT or Llama from a folder that `save` or `transformers` has written, in one file or several.
 
+    Where tensors are made on the meta device, config.json alone is read.
+
     Raises
     ------
     DataError: in one line, where a file is missing or damaged, the model is none of ours, or tensors are missing, of
@@ -69,6 +78,8 @@ def load(folder: Path) -> nn.Module:
         raise DataError(f"{folder / CONFIG} must give {error.args[0]}: get the folder whole") from None
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder / CONFIG} describes no model of ours: {' '.join(str(error).split())}") from None
+    if torch.empty(0).is_meta:
+        return model
     tensors = {_full(name, kin): tensor.clone() for name, tensor in _read(folder)}  # in memory that is aligned
     state, tied = {}, model.get_parameter("head.weight") is model.get_parameter("tokens.weight")
     for name, hub_name, turned in renamed(model):
@@ -87,6 +98,43 @@ def load(folder: Path) -> nn.Module:
     if tied:
         model.get_submodule("head").register_parameter("weight", model.get_parameter("tokens.weight"))
     return model.requires_grad_()
+
+
+def pretrained(folder: Path) -> Preset:
+    """The model of a folder, to be called with the vocabulary of a text, which must not be larger than its own."""
+
+    def build(vocabulary: int, separator: int | None = None) -> nn.Module:
+        model = cast("GPT | Llama", load(folder))
+        if vocabulary > len(model.tokens.weight):
+            raise ValueError(
+                f"the text must have at most the {len(model.tokens.weight)} tokens of {folder}, got {vocabulary}: "
+                "tokenise it with the model's own tokenizer.json (commeff data tokenize --tokenizer)"
+            )
+        model.separator = separator
+        return model
+
+    return build
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder holds a model."""
+    return (folder / CONFIG).is_file()
+
+
+def digest_of(folder: Path) -> str:
+    """SHA-256 of config.json, and of the size and some thousand evenly spaced blocks of each file of weights."""
+    digest = hashlib.sha256(json.dumps(_json(folder / CONFIG), sort_keys=True).encode())
+    for name in _files(folder):
+        try:
+            with open(folder / name, "rb", opener=regular) as file:
+                size = os.fstat(file.fileno()).st_size
+                digest.update(f"{name} {size}".encode())
+                for place in range(0, size, max(BLOCK, size // BLOCKS)):
+                    file.seek(place)
+                    digest.update(file.read(BLOCK))
+        except OSError as error:
+            raise DataError(f"{folder / name} cannot be read ({error.strerror or error}): get it anew") from None
+    return digest.hexdigest()
 
 
 def _package() -> Any:
@@ -124,17 +172,22 @@ def _checked(expected: Tensor, tensor: Tensor | None, name: str) -> Tensor:
 
 
 def _read(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of a folder, which may have several files."""
-    package, files = _package(), [WEIGHTS]
-    if (folder / INDEX).is_file():
-        places = _json(folder / INDEX).get("weight_map")
-        named = sorted({str(file) for file in places.values()}) if isinstance(places, dict) else []
-        files = [Path(file).name for file in named]
-    for file in files:
+    """All tensors of a folder."""
+    package = _package()
+    for file in _files(folder):
         try:
             yield from package.load_file(folder / file).items()
         except Exception as error:  # the package's errors have no kind of their own
             raise DataError(f"{folder / file} cannot be read ({' '.join(str(error).split())}): get it anew") from None
+
+
+def _files(folder: Path) -> list[str]:
+    """The files that hold the tensors."""
+    if not (folder / INDEX).is_file():
+        return [WEIGHTS]
+    places = _json(folder / INDEX).get("weight_map")
+    named = sorted({str(file) for file in places.values()}) if isinstance(places, dict) else []
+    return [Path(file).name for file in named]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -78,11 +78,11 @@ def preset(name: str) -> Preset:
     1016960
     >>> preset("llama_2b")
     Traceback (most recent call last):
-    ValueError: model must be a preset, got 'llama_2b'; did you mean llama2_70b?
+    ValueError: model must be a preset, or a folder with a config.json, got 'llama_2b'; did you mean llama2_70b?
     """
     if name not in PRESETS:
         near = did_you_mean(name, PRESETS) or f"; there are {', '.join(PRESETS)}"
-        raise ValueError(f"model must be a preset, got {name!r}{near}")
+        raise ValueError(f"model must be a preset, or a folder with a config.json, got {name!r}{near}")
     return PRESETS[name]
 
 

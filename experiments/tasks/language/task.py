@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -16,9 +18,10 @@ from commeff import require
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.tasks.language.gpt import GPT
+from commeff.experiments.tasks.language.huggingface import digest_of, is_model, pretrained
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
-from commeff.experiments.tasks.language.presets import Preset, preset
+from commeff.experiments.tasks.language.presets import PRESETS, Preset, preset
 from commeff.experiments.tasks.language.text import load, pieces, spaced, token_folder, windows
 from commeff.experiments.tasks.language.tokens import describe, tokenised
 from commeff.experiments.tasks.models import DTYPES, seeded
@@ -64,8 +67,11 @@ class Language(Settled):
     dtype : "float32" or "float64".
     documents : windows hold several documents, or parts of them, and attention stays within each: it does not cross a
         separator, and positions count from there. For data that were tokenised with --documents.
-    digest : of a tokenised text: set by itself, so that a run's name has the tokens that it was made with.
-    model : "gpt", or a preset such as "llama_1m", which has its own shape.
+    digest : of a tokenised text, and of a model's folder: set by itself, so that a run's name has the tokens and the
+        weights that it was made with.
+    model : "gpt", or a preset such as "llama_1m", which has its own shape, or a folder with a GPT-2 or Llama of
+        Hugging Face (config.json and safetensors), from whose weights training begins; its vocabulary may be larger
+        than that of the text.
 
     Raises
     ------
@@ -108,14 +114,19 @@ class Language(Settled):
                 f"context must be at most that of {model}, {first.context}, got {context}: take shorter windows"
             )
         self.text = load(data, data_dir)
-        if digest not in (None, self.text.digest):
-            raise DataError(f"{data} must be the tokens that the run was made with, got others: bring those back")
+        if digest not in (None, _digest(self.text.digest, model)):
+            files = (f"{data} and {model}", "tokens and weights") if _folder(model) else (data, "tokens")
+            raise DataError(
+                "{} must be the {} that the run was made with, got others: bring those back".format(*files)
+            )
         if documents and self.text.separator is None:
             raise ValueError(
                 f"documents must be false for {data}, which has no separators: tokenise it with --documents"
             )
         separator = self.text.separator if documents else None
         self._build = partial(shape, vocabulary=self.text.vocabulary, separator=separator)
+        with shapes_only():
+            self._vocabulary = len(cast("GPT | Llama", self._build()).tokens.weight)
         self.pieces = pieces(partition, len(self.text.train), workers)
         shortest = min(stop - start for start, stop in self.pieces)
         for name, length in (
@@ -141,14 +152,17 @@ class Language(Settled):
                 f"{' '.join(changed)} must be left out with model={name}, which has its own shape: leave out, or take "
                 "model=gpt"
             )
-        return preset(name)
+        folder = _folder(name)
+        return pretrained(folder) if folder else preset(name)
 
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """With the full path of a text that is given relative to the working directory, and the digest of tokens."""
         data, folder = settings["data"], token_folder(settings["data"], settings["data_dir"])
         place = data if data in KNOWN else from_here(data, lambda path: path.is_file() or tokenised(path))
-        return {**settings, "data": place, "digest": describe(folder).digest if folder else settings["digest"]}
+        model = from_here(settings["model"], is_model) if _folder(settings["model"]) else settings["model"]
+        digest = _digest(describe(folder).digest if folder else None, model) or settings["digest"]
+        return {**settings, "data": place, "model": model, "digest": digest}
 
     def model(self) -> nn.Module:
         """A fresh model; the same initial parameters at every call."""
@@ -213,9 +227,21 @@ class Language(Settled):
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
         loss, hits = 0.0, 0.0
         with evaluating(model):
-            for part in tokens.split(max(1, min(CHUNK, LOGITS // self.text.vocabulary) // self._shape[1])):
+            for part in tokens.split(max(1, min(CHUNK, LOGITS // self._vocabulary) // self._shape[1])):
                 logits, targets = model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()
                 loss += float(F.cross_entropy(logits, targets, reduction="none").sum(dtype=torch.float64))
                 hits += float((logits.argmax(-1) == targets).sum())
         count = tokens[:, 1:].numel()
         return loss / count, hits / count
+
+
+def _folder(model: str) -> Path | None:
+    """The folder from whose weights training begins, where the model is one."""
+    path = Path(model).expanduser()
+    return path if model != "gpt" and model not in PRESETS and is_model(path) else None
+
+
+def _digest(tokens: str | None, model: str) -> str | None:
+    """The digest of tokenised text and of a model's folder; None where there is neither."""
+    folder = _folder(model)
+    return sha256(f"{tokens} {digest_of(folder)}".encode()).hexdigest() if folder else tokens

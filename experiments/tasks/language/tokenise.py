@@ -32,7 +32,15 @@ class Tokenised:
     bytes_per_token: float
 
 
-def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES, documents: str = "") -> Tokenised:
+def tokenise(
+    data: str,
+    data_dir: str | None,
+    to: Path,
+    vocabulary: int = BYTES,
+    documents: str = "",
+    known: Path | None = None,
+    separator: str = "",
+) -> Tokenised:
     """Write the tokens of a text into the new folder `to`, which appears whole or not at all.
 
     The splits are those of the text. Pairs are merged by the training text alone, so validation text is new to the
@@ -46,6 +54,8 @@ def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES,
         one more.
     documents : a regular expression: a document begins with each line that matches it, and with a separator, a token
         of its own. The text is one document unless given.
+    known : a tokenizer.json, or a folder with one, that takes the place of a vocabulary made from the text.
+    separator : its token that begins a document, in its own words.
     """
     begins = _compiled(documents)
     if not BYTES <= vocabulary < 1 << 32:
@@ -56,6 +66,12 @@ def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES,
         raise ValueError(f"--to must be a new folder, got {to}, which is there: nothing is overwritten; choose another")
     if vocabulary > BYTES:
         bpe.package()  # refuse before a long text is read
+    tokenizer = bpe.read(known) if known else None
+    if tokenizer is None and separator:
+        raise ValueError(f"--separator must be a token of --tokenizer, got {separator!r} without one: leave it out")
+    if tokenizer is not None and vocabulary > BYTES:
+        raise ValueError(f"--vocabulary must be left out with --tokenizer, which has its own, got {vocabulary}")
+    begin = _number(tokenizer, separator) if tokenizer is not None and (begins or separator) else None
     texts = load(data, data_dir)
     if texts.digest is not None:
         raise ValueError(
@@ -64,17 +80,16 @@ def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES,
     contents = _between_signs([bytes(part.numpy()) for part in (texts.train, texts.validation, texts.test)])
     splits = {split: _divided(content, begins) for split, content in zip(FILES, contents, strict=True)}
     coded: dict[str, list[NDArray[Any]]]
-    tokenizer = None
-    if vocabulary == BYTES:
+    if vocabulary == BYTES and tokenizer is None:
         coded = {split: [np.frombuffer(text, np.uint8) for text in parts] for split, parts in splits.items()}
     else:
         read = {split: [_decoded(text, data) for text in parts] for split, parts in splits.items()}
-        tokenizer = bpe.train(read["train"], vocabulary)
-        vocabulary = tokenizer.get_vocab_size()
+        tokenizer = tokenizer or bpe.train(read["train"], vocabulary)
+        vocabulary = 1 + max(tokenizer.get_vocab().values())
         coded = {split: [bpe.encode(tokenizer, text) for text in parts] for split, parts in read.items()}
-    separator = vocabulary if begins else None
-    vocabulary += separator is not None
-    joined = {split: _joined(parts, separator) for split, parts in coded.items()}
+    if begins and begin is None:
+        begin, vocabulary = vocabulary, vocabulary + 1
+    joined = {split: _joined(parts, begin) for split, parts in coded.items()}
     more = {
         "source": Path(data).name,
         "bytes": {split: len(content) for split, content in zip(FILES, contents, strict=True)},
@@ -83,11 +98,23 @@ def tokenise(data: str, data_dir: str | None, to: Path, vocabulary: int = BYTES,
     def write(folder: Path) -> None:
         if tokenizer is not None:
             bpe.save(tokenizer, folder / TOKENIZER)
-        save(folder, vocabulary, separator, joined, more)
+        save(folder, vocabulary, begin, joined, more)
 
     _appear(to, write)
     sizes = {split: len(tokens) for split, tokens in joined.items()}
-    return Tokenised(to, vocabulary, separator, sizes, sum(map(len, contents)) / sum(sizes.values()))
+    return Tokenised(to, vocabulary, begin, sizes, sum(map(len, contents)) / sum(sizes.values()))
+
+
+def _number(tokenizer: Any, separator: str) -> int:
+    """The number of the token that documents begin with."""
+    number: int | None = tokenizer.token_to_id(separator)
+    if number is None:
+        special = sorted(token.content for token in tokenizer.get_added_tokens_decoder().values())
+        raise ValueError(
+            f"--separator must be the token of --tokenizer that --documents begin with, got {separator!r}: its special "
+            f"tokens are {' '.join(special) or 'none'}"
+        )
+    return number
 
 
 def _compiled(documents: str) -> re.Pattern[bytes] | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import torch
 
 from commeff.experiments.config.build import build, part
 from commeff.experiments.config.compose import compose
@@ -18,7 +19,7 @@ from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.run.launch.membership import with_processes
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import RunFailed, run_one
-from commeff.experiments.tasks.language import count
+from commeff.experiments.tasks.language import Llama, count, save
 from commeff.replicas import ShardedWorker
 from commeff.sharding.recompute import RECOMPUTATIONS
 from commeff.sharding.schedules import SCHEDULES
@@ -152,6 +153,19 @@ def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tm
         same(row, reference, MEASURED)
     same(ours, whole, {"test_loss", "start_loss", "parameter_norm"})
     assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
+
+
+@pytest.mark.parametrize("mesh", ["mesh.shard=2 zero=3", "mesh.tensor=2", "mesh.pipeline=2 micro_batches=2"])
+def test_a_mesh_begins_from_the_weights_of_a_folder(text: Path, tmp_path: Path, mesh: str) -> None:
+    """As a whole worker does, whose losses it has."""
+    pytest.importorskip("safetensors")
+    torch.manual_seed(3)
+    save(Llama(256, layers=2, width=16, heads=2, inner=24), tmp_path)
+    given = [*(word for word in SMALL if "model" not in word), f"task.data={text}", f"model={tmp_path}", "steps=2"]
+    whole = run_one(compose([*given, "workers=1"]), tmp_path / "whole")
+    ours = run_one(compose([*given, *mesh.split()]), tmp_path / "mesh")
+    assert any(f"{axis}_bytes" in ours for axis in ("shard", "tensor", "pipeline"))
+    same(ours, whole, {"start_loss", "test_loss", "parameter_norm"})
 
 
 @pytest.mark.parametrize(("zero", "psi", "halves"), [(0, 2, 2), (1, 2, 2), (2, 2, 3), (3, 3, 1)])

@@ -17,9 +17,13 @@ from torch import nn
 from typer.testing import CliRunner
 
 from commeff.experiments.cli import app
+from commeff.experiments.config.compose import compose
 from commeff.experiments.data.folder import DataError
+from commeff.experiments.run.naming import run_id
+from commeff.experiments.tasks import Language
 from commeff.experiments.tasks.language import GPT, Llama, count, load, preset, save
 from commeff.experiments.tasks.language.families import renamed
+from commeff.experiments.tasks.shapes import shapes_only
 from tests.states import parameters
 
 torch_files = pytest.importorskip("safetensors.torch")
@@ -179,3 +183,74 @@ def test_a_run_is_exported_as_the_mean_of_its_workers(tmp_path: Path) -> None:
         refused = CliRunner().invoke(app, ["export", folder, "--to", str(tmp_path / "x")])
         assert (refused.exit_code, "of this run" in refused.stderr) == (2, True), refused.stderr
     assert not (tmp_path / "x").exists()
+
+
+TEXT = bytes(range(64)) * 64
+
+
+def task(folder: Path, **settings: Any) -> Language:
+    (folder / "text").write_bytes(TEXT)
+    return Language(1, data=str(folder / "text"), model=str(folder), context=8, batch=4, **settings)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_begins_from_the_model_of_a_folder(name: str, tmp_path: Path) -> None:
+    model = grown(name)
+    save(model, tmp_path)
+    begun = task(tmp_path, dtype="float64")
+    first, again = begun.model(), begun.model()
+    for key, value in model.state_dict().items():
+        assert torch.equal(first.state_dict()[key], value.double())
+        assert torch.equal(again.state_dict()[key], first.state_dict()[key])
+    assert begun.loss(first.eval(), begun.batch(0, [0])[0][0]) == begun.loss(again.eval(), begun.batch(0, [0])[0][0])
+    (tmp_path / "model.safetensors").unlink()
+    with shapes_only():  # of which config.json is enough
+        shapes = {key: value.shape for key, value in begun.model().state_dict().items()}
+    assert shapes == {key: value.shape for key, value in model.state_dict().items()}
+
+
+def grown(name: str) -> nn.Module:
+    """A model with more tokens than the bytes of a text."""
+    torch.manual_seed(0)
+    sizes = {"vocabulary": 300, "layers": 1, "width": 16, "heads": 2}
+    if "gpt" in name:
+        return GPT(**sizes, context=12, bias="without" not in name)
+    return Llama(**sizes, tied="tied" in name)
+
+
+def test_a_run_is_named_after_the_weights_that_it_begins_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of the weights is among the settings; a model with other weights in its place is refused."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    names, digests = [], []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        save(Llama(300, layers=1, width=16, heads=2), folder)
+        (folder / "text").write_bytes(TEXT)
+        config = compose(["task=language", "task.data=model/text", "model=model", "task.context=8"])
+        assert config["task"]["model"] == str(folder)
+        names.append(run_id(config))
+        digests.append(config["task"]["digest"])
+    assert names[0] == names[1] != names[2]
+    assert task(folder, digest=digests[2]).model()
+    with pytest.raises(
+        DataError, match=r"text and .*model must be the tokens and weights that the run was made with, got others"
+    ):
+        task(folder, digest=digests[0])
+
+
+def test_a_folder_that_does_not_fit_the_text_is_refused(tmp_path: Path) -> None:
+    save(made("llama"), tmp_path)
+    with pytest.raises(ValueError, match=r"the text must have at most the 64 tokens of .*, got 256: tokenise it with"):
+        task(tmp_path)
+    with pytest.raises(ValueError, match=r"width=8 must be left out with model="):
+        task(tmp_path, width=8)
+    save(grown("gpt"), tmp_path)
+    with pytest.raises(ValueError, match=r"context must be at most that of .*, 12, got 13"):
+        Language(1, data=str(tmp_path / "text"), model=str(tmp_path), context=13)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(DataError, match=r"model.safetensors cannot be read"):
+        task(tmp_path).model()
+    with pytest.raises(ValueError, match=r"model must be a preset, or a folder with a config.json, got '.*/none'"):
+        Language(1, data=str(tmp_path / "text"), model=str(tmp_path / "none"))

@@ -251,3 +251,34 @@ def test_the_command_tells_what_it_made_and_overwrites_nothing(play: str, tmp_pa
     assert nested.exit_code == 2
     assert "--to must be a folder" in nested.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"play.txt", "new"}
+
+
+def test_the_tokens_of_a_tokenizer_that_was_given_are_its_own(play: str, tmp_path: Path) -> None:
+    """Those of the text that it was made from, by file or by folder; documents begin with one of its special tokens."""
+    tokenizers = pytest.importorskip("tokenizers")
+    first, again = tmp_path / "first", tmp_path / "again"
+    tokenise(play, None, first, 300)
+    made = tokenise(play, None, again, known=first)
+    assert (made.vocabulary, made.separator) == (300, None)
+    for name in ("train.bin", "val.bin", "tokenizer.json"):
+        assert (again / name).read_bytes() == (first / name).read_bytes()
+    tokenizer = tokenizers.Tokenizer.from_file(str(first / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<begin>", "<end>"])
+    tokenizer.save(str(tmp_path / "special.json"))
+    plain = {"data": play, "data_dir": None, "known": tmp_path / "special.json"}
+    made = tokenise(**plain, to=tmp_path / "documents", documents="^Speaker 3", separator="<end>")
+    assert (made.vocabulary, made.separator) == (302, 301)
+    ids = [token for name in ("train", "val", "test") for token in read(tmp_path / "documents", f"{name}.bin").tolist()]
+    assert ids.count(301) == len(range(3, 400, 7)) + 3, "one for each speech, and one for what comes before in a split"
+    assert tokenizer.decode(ids, skip_special_tokens=True) == PLAY
+    for wrong, said in (
+        ({"documents": "^Speaker"}, r"--separator must be the token .* got '': its special tokens are <begin> <end>"),
+        ({"documents": "^Speaker", "separator": "<eos>"}, "got '<eos>': its special tokens are <begin> <end>"),
+        ({"vocabulary": 300}, "--vocabulary must be left out with --tokenizer, which has its own, got 300"),
+        ({"known": None, "separator": "<end>"}, "--separator must be a token of --tokenizer, got '<end>' without one"),
+        ({"known": tmp_path / "none.json"}, "none.json cannot be read"),
+        ({"known": Path(play)}, "play.txt cannot be read"),
+    ):
+        with pytest.raises((ValueError, DataError), match=said):
+            tokenise(**(plain | {"to": tmp_path / "new"} | wrong))
+    assert not (tmp_path / "new").exists()
