@@ -105,7 +105,9 @@ def deciding(config: Mapping[str, Any]) -> dict[str, Any]:
 def _relevant(node: Any) -> Any:
     if not isinstance(node, Mapping):
         return node
-    parts, younger = gathered(node.get("_target_")), YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
+    younger = YOUNGER | YOUNGER_OF.get(str(node.get("_target_")), {})
+    known = gathered(node.get("_target_"))  # a part of another class counts as what it is
+    parts = [name for name, part in known.items() if node.get(name, part).get("_target_") == part["_target_"]]
     settings = {name: value for name, value in node.items() if name not in parts}
     settings |= {name: value for part in parts for name, value in node.get(part, {}).items() if name != "_target_"}
     return {
