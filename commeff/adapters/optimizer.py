@@ -86,8 +86,8 @@ class DistributedOptimizer(Optimizer):
         away from the parameters, bucket by bucket, 3 parameters too (FSDP2, which is put on the model here; see
         `commeff.sharding.fully` for its units).
     precision : str
-        In which the model computes: "fp32", as it is, "bf16", "fp16", or "bf16_reduce_fp32", in which shard ranks sum
-        gradients in 32 bits, with twice the bytes. Inputs have to be given in 16 bits then, the loss best
+        In which the model computes: "fp32", as it is, "bf16", "fp16", or "bf16_reduce_fp32": as "bf16", but shard ranks
+        sum gradients in float32, with twice the bytes. In 16 bits inputs have to be given in that type, the loss best
         taken in 32 bits, and for fp16 multiplied by a scale: `optimizer.scaled(loss).backward()`.
     pieces : {"own"}, optional
         Over a split model, let what is not exact on pieces (`commeff list --long`), such as top-k, act within a piece;

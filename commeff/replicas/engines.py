@@ -61,7 +61,7 @@ class LowStacked(Stacked):
         if dtype is None or sums is not None:
             raise ValueError(
                 f"precision of whole models must be bf16 or fp16, got {precision}: "
-                + ("no ranks share a batch whose gradients are summed" if sums else "give Stacked instead")
+                + ("no ranks share their batch; give bf16" if sums else "give Stacked instead")
             )
         self._computed = self.parameters.to(dtype)
         self._sums = torch.zeros_like(self._computed)

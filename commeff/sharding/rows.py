@@ -72,6 +72,11 @@ def build_row(
     if zero not in STAGES:
         raise ValueError(f"zero must be one of {', '.join(map(str, STAGES))}, got {zero}")
     cuts = [getattr(parameter, "cut", None) for parameter in parameters.values()]
+    if precision.sums is not None and (mesh is None or mesh.degrees["shard"] == 1):
+        raise ValueError(
+            "precision must be bf16 where a worker has one shard rank, got bf16_reduce_fp32: there are no others to "
+            "sum gradients with; give bf16, or a mesh with shard=2 or more"
+        )
     if mesh is None:
         if any(cuts):
             raise ValueError(

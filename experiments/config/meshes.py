@@ -107,8 +107,8 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if config["precision"] == "bf16_reduce_fp32" and not (over_mesh(config) and by_axis["shard"] > 1):
         yield (
-            "precision must be bf16 where no shard ranks sum gradients, got bf16_reduce_fp32: others send 32 bits; "
-            "give precision=bf16, or set mesh.shard=2 or more"
+            "precision must be bf16 where a worker has one shard rank, got bf16_reduce_fp32: there are no others to "
+            "sum gradients with; give precision=bf16, or set mesh.shard=2 or more"
         )
     if config.get("compile") == "all" and over_mesh(config) and by_axis["tensor"] * by_axis["pipeline"] > 1:
         yield (

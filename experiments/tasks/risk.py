@@ -23,7 +23,7 @@ class LocalRisk(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, worker: Tensor, risks: LocalRisks) -> tuple[Tensor, Tensor]:
-        values, gradients = risks.at([int(worker)], x.detach()[None].numpy())
+        values, gradients = risks.at([int(worker)], x.detach()[None].double().numpy())
         return torch.from_numpy(values)[0], torch.from_numpy(gradients)[0]
 
     @staticmethod

@@ -16,10 +16,13 @@ from commeff.cluster.places import Place
 from commeff.compressors import Layout
 from commeff.experiments.config import build
 from commeff.replicas import Stacked
+from commeff.replicas.stacked import MIXED
+from commeff.sharding.precision import PRECISIONS
 
 SIDE = 4096  # at most, of the square matrices that a model of so many parameters is taken to consist of
 PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-MULTIPLIED = {"bf16": "bf16", "bf16_mixed": "bf16", "fp16": "fp16"}  # in a run with this precision
+# What a run with this precision multiplies.
+MULTIPLIED = {name: PRECISION[kind.dtype] for name, kind in PRECISIONS.items() if kind.dtype} | {MIXED: "bf16"}
 
 
 @dataclass(frozen=True)

@@ -54,13 +54,16 @@ def train(documents: Sequence[str], vocabulary: int) -> Any:
 
 def read(path: Path) -> Any:
     """The tokenizer of a tokenizer.json, or of the folder that holds one."""
+    path = path.expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
+    tokenizers = package()
     try:
-        return package().Tokenizer.from_file(str(file))
-    except DataError:
-        raise
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the package's errors have no kind of their own
         raise DataError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): get it anew") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def encode(tokenizer: Any, text: str) -> NDArray[np.uint32]:

@@ -11,6 +11,8 @@ from torch import nn
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 
+DROPOUTS = ("attn_pdrop", "embd_pdrop", "resid_pdrop")  # of GPT-2
+
 
 @dataclass(frozen=True)
 class Family:
@@ -22,6 +24,7 @@ class Family:
     ignored : ends of names of theirs that are no parameters.
     facts : a model -> its config.json.
     build : a config.json -> a fresh model.
+    dropouts : the names of its settings of dropout, which must be equal.
     """
 
     architecture: str
@@ -31,6 +34,7 @@ class Family:
     ignored: tuple[str, ...]
     facts: Callable[[Any], dict[str, Any]]
     build: Callable[[Mapping[str, Any]], nn.Module]
+    dropouts: tuple[str, ...] = ()
 
 
 def _llama_facts(model: Llama) -> dict[str, Any]:
@@ -91,7 +95,7 @@ def _gpt_facts(model: GPT) -> dict[str, Any]:
         "n_head": model.heads,
         "activation_function": "gelu_new" if model.tanh else "gelu",
         "layer_norm_epsilon": model.norm.eps,
-        **{f"{place}_pdrop": model.drop.p for place in ("attn", "embd", "resid")},
+        **dict.fromkeys(DROPOUTS, model.drop.p),
         "tie_word_embeddings": True,
         "bias": model.norm.bias is not None,  # not theirs: there all have one, here it may be left out
         "bos_token_id": None,
@@ -100,7 +104,9 @@ def _gpt_facts(model: GPT) -> dict[str, Any]:
 
 
 def _gpt(facts: Mapping[str, Any]) -> nn.Module:
-    width, dropout = facts["n_embd"], facts.get("resid_pdrop", 0.0)
+    width, dropout = facts["n_embd"], facts.get("resid_pdrop", 0.1)
+    if {facts.get(name, 0.1) for name in DROPOUTS} != {dropout}:
+        raise ValueError(f"{', '.join(DROPOUTS)} must be equal, got {[facts.get(name, 0.1) for name in DROPOUTS]}")
     _agree(
         facts,
         activation_function=("gelu_new", "gelu"),
@@ -109,8 +115,6 @@ def _gpt(facts: Mapping[str, Any]) -> nn.Module:
         tie_word_embeddings=(True, None),
         scale_attn_weights=(True, None),
         scale_attn_by_inverse_layer_idx=(False, None),
-        attn_pdrop=(dropout, None),
-        embd_pdrop=(dropout, None),
     )
     return GPT(
         facts["vocab_size"],
@@ -176,6 +180,7 @@ FAMILIES: Mapping[type[nn.Module], Family] = {
         (".attn.bias", ".attn.masked_bias"),
         _gpt_facts,
         _gpt,
+        DROPOUTS,
     ),
 }
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,7 +30,6 @@ from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 LARGEST = 1 << 26  # bytes of a JSON file
-BLOCKS, BLOCK = 1024, 4096  # of a file of weights, in bytes, which its digest is of
 
 
 def save(model: nn.Module, folder: Path) -> None:
@@ -56,21 +55,21 @@ def save(model: nn.Module, folder: Path) -> None:
         raise DataError(f"{folder} cannot be written ({error.strerror or error}): choose another folder") from None
 
 
-def load(folder: Path) -> nn.Module:
+def load(folder: Path, dropout: float | None = None) -> nn.Module:
     """A GPT or Llama from a folder that `save` or `transformers` has written, in one file or several.
 
-    Where tensors are made on the meta device, config.json alone is read.
+    Where tensors are made on the meta device, config.json alone is read. Dropout is that of config.json unless given.
 
     Raises
     ------
     DataError: in one line, where a file is missing or damaged, the model is none of ours, or tensors are missing, of
         other shapes, or more than the model has.
     """
-    facts = _json(folder / CONFIG)
-    kin = next((kin for kin in FAMILIES.values() if kin.kind == facts.get("model_type")), None)
-    if kin is None:
-        kinds = " or ".join(kin.kind for kin in FAMILIES.values())
-        raise DataError(f"model_type in {folder / CONFIG} must be {kinds}, got {str(facts.get('model_type'))[:40]!r}")
+    kin, facts = _described(folder)
+    if dropout is not None:
+        facts = {**facts, **dict.fromkeys(kin.dropouts, dropout)}
+        if dropout and not kin.dropouts:
+            raise ValueError(f"dropout must be 0 with the {kin.kind} in {folder}, which has none, got {dropout}")
     try:
         with shapes_only():
             model = kin.build(facts)
@@ -100,15 +99,15 @@ def load(folder: Path) -> nn.Module:
     return model.requires_grad_()
 
 
-def pretrained(folder: Path) -> Preset:
+def pretrained(folder: Path, dropout: float) -> Preset:
     """The model of a folder, to be called with the vocabulary of a text, which must not be larger than its own."""
 
     def build(vocabulary: int, separator: int | None = None) -> nn.Module:
-        model = cast("GPT | Llama", load(folder))
+        model = cast("GPT | Llama", load(folder, dropout))
         if vocabulary > len(model.tokens.weight):
             raise ValueError(
                 f"the text must have at most the {len(model.tokens.weight)} tokens of {folder}, got {vocabulary}: "
-                "tokenise it with the model's own tokenizer.json (commeff data tokenize --tokenizer)"
+                "tokenise it with this model's tokenizer.json (commeff data tokenize --tokenizer), or take another"
             )
         model.separator = separator
         return model
@@ -122,19 +121,33 @@ def is_model(folder: Path) -> bool:
 
 
 def digest_of(folder: Path) -> str:
-    """SHA-256 of config.json, and of the size and some thousand evenly spaced blocks of each file of weights."""
-    digest = hashlib.sha256(json.dumps(_json(folder / CONFIG), sort_keys=True).encode())
+    """SHA-256 of config.json and of all files of weights."""
+    _, facts = _described(folder)
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for name in _files(folder):
         try:
-            with open(folder / name, "rb", opener=regular) as file:
-                size = os.fstat(file.fileno()).st_size
-                digest.update(f"{name} {size}".encode())
-                for place in range(0, size, max(BLOCK, size // BLOCKS)):
-                    file.seek(place)
-                    digest.update(file.read(BLOCK))
+            state = (folder / name).stat()
+            digest.update(_whole(folder / name, state.st_size, state.st_mtime_ns))
         except OSError as error:
             raise DataError(f"{folder / name} cannot be read ({error.strerror or error}): get it anew") from None
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _whole(path: Path, size: int, changed: int) -> bytes:
+    """The SHA-256 of a file, read once while it is the same: a second for one or two gigabytes."""
+    with open(path, "rb", opener=regular) as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _described(folder: Path) -> tuple[Family, Mapping[str, Any]]:
+    """What config.json says of a model, and the family that it is of."""
+    facts = _json(folder / CONFIG)
+    kin = next((kin for kin in FAMILIES.values() if kin.kind == facts.get("model_type")), None)
+    if kin is None:
+        kinds = " or ".join(kin.kind for kin in FAMILIES.values())
+        raise DataError(f"model_type in {folder / CONFIG} must be {kinds}, got {str(facts.get('model_type'))[:40]!r}")
+    return kin, facts
 
 
 def _package() -> Any:

@@ -70,8 +70,8 @@ class Language(Settled):
     digest : of a tokenised text, and of a model's folder: set by itself, so that a run's name has the tokens and the
         weights that it was made with.
     model : "gpt", or a preset such as "llama_1m", which has its own shape, or a folder with a GPT-2 or Llama of
-        Hugging Face (config.json and safetensors), from whose weights training begins; its vocabulary may be larger
-        than that of the text.
+        Hugging Face (config.json and safetensors), from whose weights training begins. Its vocabulary may be larger
+        than that of the text, and its dropout is `dropout`.
 
     Raises
     ------
@@ -147,13 +147,14 @@ class Language(Settled):
     def _preset(name: str, shape: Mapping[str, float]) -> Preset:
         """The preset, beside which no shape is given."""
         defaults = inspect.signature(Language).parameters
-        if changed := [f"{key}={value}" for key, value in shape.items() if value != defaults[key].default]:
+        folder = _folder(name)
+        own = {key: value for key, value in shape.items() if not (folder and key == "dropout")}
+        if changed := [f"{key}={value}" for key, value in own.items() if value != defaults[key].default]:
             raise ValueError(
                 f"{' '.join(changed)} must be left out with model={name}, which has its own shape: leave out, or take "
                 "model=gpt"
             )
-        folder = _folder(name)
-        return pretrained(folder) if folder else preset(name)
+        return pretrained(folder, shape["dropout"]) if folder else preset(name)
 
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,6 +162,8 @@ class Language(Settled):
         data, folder = settings["data"], token_folder(settings["data"], settings["data_dir"])
         place = data if data in KNOWN else from_here(data, lambda path: path.is_file() or tokenised(path))
         model = from_here(settings["model"], is_model) if _folder(settings["model"]) else settings["model"]
+        if model in PRESETS and is_model(Path(model)):
+            raise ValueError(f"model={model} must be a preset or a folder, got both: write ./{model} for the folder")
         digest = _digest(describe(folder).digest if folder else None, model) or settings["digest"]
         return {**settings, "data": place, "model": model, "digest": digest}
 

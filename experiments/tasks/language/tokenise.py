@@ -55,7 +55,7 @@ def tokenise(
     documents : a regular expression: a document begins with each line that matches it, and with a separator, a token
         of its own. The text is one document unless given.
     known : a tokenizer.json, or a folder with one, that takes the place of a vocabulary made from the text.
-    separator : its token that begins a document, in its own words.
+    separator : the text of the special token of that tokenizer with which each document begins.
     """
     begins = _compiled(documents)
     if not BYTES <= vocabulary < 1 << 32:
@@ -107,14 +107,13 @@ def tokenise(
 
 def _number(tokenizer: Any, separator: str) -> int:
     """The number of the token that documents begin with."""
-    number: int | None = tokenizer.token_to_id(separator)
-    if number is None:
-        special = sorted(token.content for token in tokenizer.get_added_tokens_decoder().values())
+    special = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    if separator not in special:
         raise ValueError(
-            f"--separator must be the token of --tokenizer that --documents begin with, got {separator!r}: its special "
-            f"tokens are {' '.join(special) or 'none'}"
+            f"--separator must be a special token of --tokenizer with --documents, got {separator!r}; there are "
+            f"{' '.join(sorted(special)) or 'none'}"
         )
-    return number
+    return special[separator]
 
 
 def _compiled(documents: str) -> re.Pattern[bytes] | None:

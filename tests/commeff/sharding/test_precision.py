@@ -322,7 +322,7 @@ def test_whole_workers_in_16_bits_go_on_with_their_scales(tmp_path):
 def test_what_whole_workers_cannot_do_in_16_bits_is_refused():
     with pytest.raises(ValueError, match="precision must be fp32 for a model with BatchNorm"):
         LowStacked(lambda: nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), range(1), precision="bf16")
-    with pytest.raises(ValueError, match="must be bf16 or fp16, got bf16_reduce_fp32: no ranks share a batch"):
+    with pytest.raises(ValueError, match="must be bf16 or fp16, got bf16_reduce_fp32: no ranks share their batch"):
         LowStacked(lambda: nn.Linear(2, 3), range(1), precision=WIDE)
     with pytest.raises(ValueError, match="engine must be loop in 16 bits, got vmap with precision=fp16"):
         engine_in("fp16", "vmap")
@@ -341,6 +341,9 @@ def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
         precision("fp8")
 
     def member():
+        for mesh in (None, Mesh()):
+            with pytest.raises(ValueError, match="precision must be bf16 where a worker has one shard rank"):
+                DistributedOptimizer(nn.Linear(2, 1), METHODS["psgd"](), mesh=mesh, precision=WIDE)
         model = nn.Linear(2, 1)
         optimizer = DistributedOptimizer(model, METHODS["psgd"](), precision="fp16")
         for _ in range(2):

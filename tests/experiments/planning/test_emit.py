@@ -52,6 +52,7 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
     assert config["micro_batches"] * policy.micro_batch * policy.data == 128
     assert config["zero"] == policy.zero
     assert config["precision"] == ("bf16_reduce_fp32" if policy.data > policy.workers else "bf16")
+    assert emitted("commeff", *words, "precision=fp16")["precision"] == "fp16"
 
 
 @pytest.mark.parametrize(

@@ -319,8 +319,10 @@ def test_models_and_batches_that_do_not_divide_are_refused_all_at_once(text: Pat
         (("mesh.shard=2", "recompute=partitioned"), "must have mesh.tensor=2 or more and sequence=false, got mesh.t"),
         (("schedule=zbv", "mesh.tensor=2"), "schedule must be left alone with mesh.pipeline=1, got zbv"),
         (("micro_batches=2",), "micro_batches must be 1 without a mesh, got 2"),
+        (("precision=bf16_reduce_fp32",), "precision must be bf16 where a worker has one shard rank"),
+        (("precision=bf16_reduce_fp32", "mesh.worker=2"), "precision must be bf16 where a worker has one shard rank"),
         (("model=llama_300k", "task.layers=3"), "layers=3 must be left out with model=llama_300k"),
-        (("model=llama_2b",), "model must be a preset, got 'llama_2b'; did you mean"),
+        (("model=llama_2b",), "model must be a preset, or a folder with a config.json, got 'llama_2b'; did you mean"),
         (("model=gpt2", "task.context=1025"), "context must be at most that of gpt2, 1024, got 1025"),
     ],
 )

@@ -23,6 +23,7 @@ from commeff.experiments.run.naming import run_id
 from commeff.experiments.tasks import Language
 from commeff.experiments.tasks.language import GPT, Llama, count, load, preset, save
 from commeff.experiments.tasks.language.families import renamed
+from commeff.experiments.tasks.language.tokenise import tokenise
 from commeff.experiments.tasks.shapes import shapes_only
 from tests.states import parameters
 
@@ -218,15 +219,53 @@ def grown(name: str) -> nn.Module:
     return Llama(**sizes, tied="tied" in name)
 
 
+def test_dropout_is_that_of_the_run(tmp_path: Path) -> None:
+    """Not that of the folder, of which config.json may say what it likes; a Llama has none."""
+    save(made("gpt"), tmp_path)
+    assert load(tmp_path).drop.p == 0.1
+    facts = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(facts | {"embd_pdrop": 0.3}))
+    with pytest.raises(DataError, match=r"attn_pdrop, embd_pdrop, resid_pdrop must be equal, got \[0.1, 0.3, 0.1\]"):
+        load(tmp_path)
+    save(grown("gpt"), tmp_path)
+    assert [task(tmp_path, dropout=p).model().drop.p for p in (0.0, 0.2)] == [0.0, 0.2]
+    save(grown("llama"), tmp_path)
+    with pytest.raises(ValueError, match=r"dropout must be 0 with the llama in .*, which has none, got 0.2"):
+        task(tmp_path, dropout=0.2)
+
+
+def test_a_text_of_documents_has_no_more_tokens_than_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are fine; attention stays within documents; an evaluation has no more logits than it may have."""
+    text = tmp_path / "text"
+    text.write_bytes(b"".join(b"= %d =\n%s\n" % (k, bytes(range(97, 123))) for k in range(200)))
+    tokenise(str(text), None, tmp_path / "tokens", documents="^= ")
+    given = {"data": str(tmp_path / "tokens"), "model": str(tmp_path), "context": 8, "documents": True}
+    for vocabulary in (256, 257, 300):
+        save(Llama(vocabulary, layers=1, width=16, heads=2), tmp_path)
+        if vocabulary == 256:
+            with pytest.raises(ValueError, match=r"the text must have at most the 256 tokens of .*, got 257"):
+                Language(1, **given)
+            continue
+        begun = Language(1, **given)
+        assert begun.model().separator == 256
+    monkeypatch.setattr("commeff.experiments.tasks.language.task.LOGITS", 300 * 16)
+    model, sizes = begun.model(), []
+    model.register_forward_hook(lambda module, inputs, logits: sizes.append(logits.numel()))
+    begun.evaluate(model)
+    assert max(sizes) == 300 * 16
+
+
 def test_a_run_is_named_after_the_weights_that_it_begins_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The digest of the weights is among the settings; a model with other weights in its place is refused."""
     folder = tmp_path / "model"
     folder.mkdir()
     monkeypatch.chdir(tmp_path)
     names, digests = [], []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        save(Llama(300, layers=1, width=16, heads=2), folder)
+    for last in (0, 0, 1):
+        torch.manual_seed(0)
+        model = Llama(300, layers=1, width=16, heads=2)
+        model.norm.weight.data[-1] += last / 1024
+        save(model, folder)
         (folder / "text").write_bytes(TEXT)
         config = compose(["task=language", "task.data=model/text", "model=model", "task.context=8"])
         assert config["task"]["model"] == str(folder)
@@ -234,6 +273,23 @@ def test_a_run_is_named_after_the_weights_that_it_begins_from(tmp_path: Path, mo
         digests.append(config["task"]["digest"])
     assert names[0] == names[1] != names[2]
     assert task(folder, digest=digests[2]).model()
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(facts | {"rope_theta": 1.0, "rope_parameters": None}))
+    assert compose(["task=language", "task.data=model/text", "model=model"])["task"]["digest"] != digests[2]
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(DataError, match=r"model_type in .* must be llama or gpt2, got 'bert'"):
+        compose(["task=language", "task.data=model/text", "model=model"])
+    (folder / "config.json").write_text(json.dumps(facts))
+    tokenise(str(folder / "text"), None, tmp_path / "tokens")
+    words = ["task=language", "model=model", "task.data=tokens"]
+    assert compose(words)["task"]["digest"] not in (*digests, compose(words[::2])["task"]["digest"])
+    folder.rename(tmp_path / "gpt2")
+    with pytest.raises(ValueError, match=r"model=gpt2 must be a preset or a folder, got both: write \./gpt2"):
+        compose(["task=language", "model=gpt2"])
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert compose(["task=language", "model=./gpt2"])["task"]["model"] == str(tmp_path / "gpt2")
+    assert Language(1, data=str(tmp_path / "gpt2/text"), model="~/gpt2", context=8).model()
+    (tmp_path / "gpt2").rename(folder)
     with pytest.raises(
         DataError, match=r"text and .*model must be the tokens and weights that the run was made with, got others"
     ):
@@ -247,10 +303,12 @@ def test_a_folder_that_does_not_fit_the_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"width=8 must be left out with model="):
         task(tmp_path, width=8)
     save(grown("gpt"), tmp_path)
+    (tmp_path / "text").write_bytes(TEXT)
     with pytest.raises(ValueError, match=r"context must be at most that of .*, 12, got 13"):
         Language(1, data=str(tmp_path / "text"), model=str(tmp_path), context=13)
+    begun = task(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"model.safetensors cannot be read"):
-        task(tmp_path).model()
+        begun.model()
     with pytest.raises(ValueError, match=r"model must be a preset, or a folder with a config.json, got '.*/none'"):
         Language(1, data=str(tmp_path / "text"), model=str(tmp_path / "none"))

@@ -264,16 +264,20 @@ def test_the_tokens_of_a_tokenizer_that_was_given_are_its_own(play: str, tmp_pat
         assert (again / name).read_bytes() == (first / name).read_bytes()
     tokenizer = tokenizers.Tokenizer.from_file(str(first / "tokenizer.json"))
     tokenizer.add_special_tokens(["<begin>", "<end>"])
+    tokenizer.add_tokens(["words of"])
+    tokenizer.enable_truncation(16)  # neither is obeyed
+    tokenizer.enable_padding(length=64)
     tokenizer.save(str(tmp_path / "special.json"))
     plain = {"data": play, "data_dir": None, "known": tmp_path / "special.json"}
     made = tokenise(**plain, to=tmp_path / "documents", documents="^Speaker 3", separator="<end>")
-    assert (made.vocabulary, made.separator) == (302, 301)
+    assert (made.vocabulary, made.separator) == (303, 301)
     ids = [token for name in ("train", "val", "test") for token in read(tmp_path / "documents", f"{name}.bin").tolist()]
     assert ids.count(301) == len(range(3, 400, 7)) + 3, "one for each speech, and one for what comes before in a split"
     assert tokenizer.decode(ids, skip_special_tokens=True) == PLAY
     for wrong, said in (
-        ({"documents": "^Speaker"}, r"--separator must be the token .* got '': its special tokens are <begin> <end>"),
-        ({"documents": "^Speaker", "separator": "<eos>"}, "got '<eos>': its special tokens are <begin> <end>"),
+        ({"documents": "^Speaker"}, r"--separator must be a special token .* got ''; there are <begin> <end>"),
+        ({"documents": "^Speaker", "separator": "words of"}, "got 'words of'; there are <begin> <end>"),
+        ({"separator": "<eos>"}, "got '<eos>'; there are <begin> <end>"),
         ({"vocabulary": 300}, "--vocabulary must be left out with --tokenizer, which has its own, got 300"),
         ({"known": None, "separator": "<end>"}, "--separator must be a token of --tokenizer, got '<end>' without one"),
         ({"known": tmp_path / "none.json"}, "none.json cannot be read"),
