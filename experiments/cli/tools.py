@@ -134,8 +134,9 @@ def export(
 
     The folder gets model.safetensors and config.json, which LlamaForCausalLM or GPT2LMHeadModel loads with
     `from_pretrained`. The model is the mean of the workers' parameters in the last checkpoint, as in evaluations. In
-    Python, `commeff.experiments.tasks.language.load(folder)` reads such folders, also from other sources. This needs
-    the package safetensors: pip install 'commeff[safetensors]'. Existing files are never overwritten.
+    Python, `commeff.experiments.tasks.language.load(folder)` reads such folders, also from other sources. A model that
+    training went on from (model=FOLDER) keeps its tokenizer. This needs the package safetensors: pip install
+    'commeff[safetensors]'. Existing files are never overwritten.
     """
     with refusals():
         try_folder("--to", to)
@@ -165,7 +166,8 @@ def export(
                 "checkpoint holds where gradients were taken, which is not the result; train with method=psgd, "
                 "optimizer=adamw and schedule=cosine"
             )
-        model = part(record.config, "task").model()
+        task = part(record.config, "task")
+        model = task.model()
         family(model)
         layout = Layout.of([(name, tuple(p.shape)) for name, p in trainable(model).items()])
         checkpoints = Checkpoints(run / "checkpoints")
@@ -176,7 +178,7 @@ def export(
             mean, steps = mean_model(state, ColumnMap.of(layout)), int(state["step"])
         write_row(model, mean, layout)
         to.mkdir(parents=True)
-        save(model, to)
+        save(model, to, getattr(task, "origin", None))
     report({"folder": str(to), "parameters": len(mean), "steps": steps}, as_json)
 
 

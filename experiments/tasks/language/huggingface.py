@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -30,15 +31,21 @@ from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
 LARGEST = 1 << 26  # bytes of a JSON file
+KEPT = ("max_position_embeddings", "bos_token_id", "eos_token_id")  # of a model that training went on from
+BESIDE = (  # files of such a model that training leaves as they are
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json"),
+    *("merges.txt", "generation_config.json"),
+)
 
 
-def save(model: nn.Module, folder: Path) -> None:
+def save(model: nn.Module, folder: Path, origin: Path | None = None) -> None:
     """Write model.safetensors and config.json into a folder that is there.
 
     Parameters
     ----------
     model : a GPT or a Llama. A GPT without biases gets biases of zero, since GPT-2 has no others.
     folder : where.
+    origin : a folder that the model began from, whose tokenizer and further settings it keeps.
     """
     kin, package = family(model), _package()
     named = dict(model.named_parameters())
@@ -48,9 +55,16 @@ def save(model: nn.Module, folder: Path) -> None:
         zeros = [(module, outputs) for module, outputs in _outputs(model) if f"{module}.bias" not in tensors]
         tensors |= {f"{module}.bias": model.get_parameter("norm.weight").new_zeros(size) for module, size in zeros}
     facts["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    beside: list[Path] = []
+    if origin is not None:
+        beside = [origin / name for name in BESIDE if (origin / name).is_file()]
+        before = {name: value for name, value in _json(origin / CONFIG).items() if name != "torch_dtype"}
+        facts = {**before, **facts, **{name: before[name] for name in KEPT if name in before}}
     try:
         package.save_file({name: tensor.cpu() for name, tensor in tensors.items()}, folder / WEIGHTS, {"format": "pt"})
         (folder / CONFIG).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        for file in beside:
+            shutil.copyfile(file, folder / file.name)
     except OSError as error:
         raise DataError(f"{folder} cannot be written ({error.strerror or error}): choose another folder") from None
 

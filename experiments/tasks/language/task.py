@@ -124,6 +124,7 @@ class Language(Settled):
                 f"documents must be false for {data}, which has no separators: tokenise it with --documents"
             )
         separator = self.text.separator if documents else None
+        self.origin = _folder(model)
         self._build = partial(shape, vocabulary=self.text.vocabulary, separator=separator)
         with shapes_only():
             self._vocabulary = len(cast("GPT | Llama", self._build()).tokens.weight)

@@ -219,6 +219,26 @@ def grown(name: str) -> nn.Module:
     return Llama(**sizes, tied="tied" in name)
 
 
+def test_a_model_that_went_on_keeps_what_training_does_not_change(tmp_path: Path) -> None:
+    folder, text = tmp_path / "model", tmp_path / "text"
+    folder.mkdir()
+    text.write_bytes(TEXT)
+    save(Llama(256, layers=1, width=16, heads=2), folder)
+    facts = json.loads((folder / "config.json").read_text())
+    told = {"max_position_embeddings": 4096, "eos_token_id": 7, "pad_token_id": 3, "torch_dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(facts | told))
+    (folder / "tokenizer.json").write_text("{}")
+    words = ["task=language", f"task.data={text}", f"model={folder}", "task.context=8", "steps=1", "workers=1"]
+    assert CliRunner().invoke(app, ["train", *words, "--store", str(tmp_path / "runs")]).exit_code == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert CliRunner().invoke(app, ["export", str(run), "--to", str(tmp_path / "out")]).exit_code == 0
+    told.pop("torch_dtype")
+    assert json.loads((tmp_path / "out/config.json").read_text()) == facts | told
+    assert (tmp_path / "out/tokenizer.json").read_text() == "{}"
+    assert len(list((tmp_path / "out").iterdir())) == 3
+    assert load(tmp_path / "out")
+
+
 def test_dropout_is_that_of_the_run(tmp_path: Path) -> None:
     """Not that of the folder, of which config.json may say what it likes; a Llama has none."""
     save(made("gpt"), tmp_path)
