@@ -44,8 +44,6 @@ def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_jso
     )
     if costs.peak is None:
         typer.echo("The peak is not known: workers lie on several processes, or the task reads numbers of the model.\n")
-    if config["precision"] != "fp32":
-        typer.echo("Bytes inside a worker and activations are those of precision=fp32.\n")
     if costs.note:
         typer.echo(f"Of who takes part: {costs.note}.\n")
     known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}

@@ -74,8 +74,9 @@ def play(config: Mapping[str, Any], task: Task, place: Mapping[str, int] | None 
     place : where the rank is, by axis; the first one unless given.
     """
     zero = min(config["zero"], 2)  # stage 3 needs processes, and leaves a rank as many columns
+    precision = "bf16" if config["precision"] == "fp16" else config["precision"]  # without a scale, which needs numbers
     with shapes_only():
-        settings = {**on_mesh_by(config), "zero": zero, "precision": "fp32"}
+        settings = {**on_mesh_by(config), "zero": zero, "precision": precision}
         return on_mesh(task, PlayedMesh(degrees(config), place), **settings)
 
 

@@ -27,6 +27,8 @@ from commeff.profiling import Attended, Profile, attended, profile
 from commeff.replicas import ShardedWorker, Stacked
 from commeff.sharding import Axis
 from commeff.sharding.layers import homes_of
+from commeff.sharding.mesh import AXES
+from commeff.sharding.precision import precision
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import StagedTask, Task, objective
 
@@ -102,6 +104,9 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         held = held or (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
+    if config["precision"] == "fp16":  # in each step all ranks learn whether gradients are finite, by a number of fp32
+        sizes = {axis: size for axis, size in config["mesh"].items() if axis in AXES[1:] and size > 1}
+        sent.update({f"{axis}_bytes": 8 * config["steps"] * len(ranks) * (n - 1) / n for axis, n in sizes.items()})
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
 
 
@@ -145,16 +150,25 @@ def _of_copies(config: Mapping[str, Any], worker: ShardedWorker, minibatches: in
     summed = minibatches * sum(2 * count * (len(ranks) - 1) / len(ranks) for count, ranks in homes)
     more = sum(count for count, ranks in homes if ranks[0] != pipeline.rank)
     often = _often(config, minibatches) * (shard.size - 1) / shard.size
-    summed /= shard.size if config["zero"] == 3 else 1  # a rank has its shard of each copy
+    summed *= _wider(worker) / shard.size if config["zero"] == 3 else 1  # a rank has its shard of each copy
     return {"pipeline_bytes": summed} | ({"shard_bytes": often * more} if shard.size > 1 else {})
 
 
-def _often(config: Mapping[str, Any], minibatches: int) -> int:
-    """How often the ranks of a shard axis send their parameters or gradients in a step; stage 3 in each minibatch."""
+def _often(config: Mapping[str, Any], minibatches: int) -> float:
+    """How often the ranks of a shard axis send their parameters in a step, or their gradients, which count more if they
+    are summed in more bits; stage 3 in each minibatch.
+    """
+    dtype, _, sums = precision(config["precision"])
+    gradients = 1.0 if dtype is None or sums is None else sums.itemsize / dtype.itemsize
     if config["zero"] < 3:
-        return 2
+        return 2 * gradients if config["zero"] == 0 else 1 + gradients
     split = SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)
-    return minibatches * (2 if split else int(config["micro_batches"]) + 2)
+    return minibatches * ((1 if split else int(config["micro_batches"]) + 1) + gradients)
+
+
+def _wider(worker: ShardedWorker) -> float:
+    """The bytes of a number of the row in those of a number that the model computes with."""
+    return worker.parameters.itemsize / next(iter(worker.computation.parameters.values())).itemsize
 
 
 def _staged(config: Mapping[str, Any]) -> bool:
@@ -185,10 +199,12 @@ def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[di
         for name, axis in worker.mesh.inner.items()
     }
     if "shard_bytes" in sent:
-        sent["shard_bytes"] *= _often(config, minibatches) / 2
+        played = {**config, "zero": min(config["zero"], 2)}
+        sent["shard_bytes"] *= _often(config, minibatches) / _often(played, minibatches)
     if "tensor_bytes" in sent:
         once = sum(map(_summed, worker.computation.parameters.values()))
-        often = 1 / config["mesh"]["shard"] if config["zero"] == 3 else minibatches * config["micro_batches"]
+        summing = _wider(worker) / config["mesh"]["shard"]  # stage 3 sums its shards in the row, once
+        often = summing if config["zero"] == 3 else minibatches * config["micro_batches"]
         sent["tensor_bytes"] *= minibatches
         sent["tensor_bytes"] += config["steps"] * ranks * (often - minibatches) * once
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}

@@ -92,8 +92,8 @@ def storage_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def model_bytes(worker: ShardedWorker) -> dict[str, int]:
-    """Bytes of parameters and of gradients."""
-    parameters = worker.computation.parameters.values()
+    """Bytes of parameters and of gradients. The shards of stage 3 lie in its row."""
+    parameters = [p for p in worker.computation.parameters.values() if not hasattr(p, "_local_tensor")]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return {
         "parameters": storage_bytes(_local([worker.parameters, *parameters])),

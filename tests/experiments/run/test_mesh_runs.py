@@ -155,6 +155,30 @@ def test_a_run_in_stages_is_recorded_as_the_run_of_a_whole_worker(text: Path, tm
     assert rows(tmp_path / "staged")[-1]["pipeline_bytes"] > 0
 
 
+NARROW = [
+    ("bf16_reduce_fp32", "mesh.shard=2 zero=3"),
+    ("fp16", "mesh.shard=2 zero=2"),
+    *(
+        pytest.param(name, mesh, marks=pytest.mark.slow)
+        for name, mesh in (
+            ("bf16", "mesh.shard=2 mesh.tensor=2 zero=3"),
+            ("bf16", "mesh.shard=2 mesh.pipeline=2 micro_batches=2 zero=3"),
+            ("bf16_reduce_fp32", "mesh.shard=2 mesh.pipeline=2 micro_batches=2 zero=2"),
+            ("bf16_reduce_fp32", "mesh.shard=2 zero=0"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("precision", "mesh"), NARROW)
+def test_bytes_of_a_run_in_16_bits_are_predicted(text: Path, tmp_path: Path, precision: str, mesh: str) -> None:
+    of = [*SMALL[:-1], f"task.data={text}", "model=llama_40k", "steps=2", f"precision={precision}", *mesh.split()]
+    config = compose([word for word in of if word != SMALL[1]])
+    run, predicted = run_one(config, tmp_path), forecast(config)
+    assert {name: run[name] for name in predicted.sent} == pytest.approx(predicted.sent, rel=1e-12)
+    assert run["held_bytes"] == predicted.states
+
+
 @pytest.mark.parametrize("mesh", ["mesh.shard=2 zero=3", "mesh.tensor=2", "mesh.pipeline=2 micro_batches=2"])
 def test_a_mesh_begins_from_the_weights_of_a_folder(text: Path, tmp_path: Path, mesh: str) -> None:
     """As a whole worker does, whose losses it has."""
