@@ -22,7 +22,7 @@ from tests import owned
 from tests.experiments.reproduce.test_reproduce import commeff, run_here
 from tests.experiments.reproduce.test_tuning import page, written
 
-ROWS = 40  # of measurements, after which a piece is over
+ROWS = 30  # of measurements, after which a piece is over
 CHANGES: dict[str, Any] = {
     "base": {"task": "quadratic", "workers": 4, "steps": 24, "evaluate_every": 1, "checkpoint_every": 5},
     "grid": [
@@ -63,7 +63,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     called = Heartbeat.__call__
 
     def sleeping(self: Heartbeat, step: int, row: dict[str, Any]) -> None:
-        time.sleep(0.02)
+        time.sleep(0.04)
         called(self, step, row)
 
     monkeypatch.setattr(Heartbeat, "__call__", sleeping)
