@@ -129,11 +129,6 @@ def pretrained(folder: Path, dropout: float) -> Preset:
     return build
 
 
-def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model."""
-    return (folder / CONFIG).is_file()
-
-
 def digest_of(folder: Path) -> str:
     """SHA-256 of config.json and of all files of weights."""
     _, facts = _described(folder)

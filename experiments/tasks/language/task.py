@@ -18,7 +18,7 @@ from commeff import require
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
 from commeff.experiments.tasks.language.gpt import GPT
-from commeff.experiments.tasks.language.huggingface import digest_of, is_model, pretrained
+from commeff.experiments.tasks.language.huggingface import CONFIG, digest_of, pretrained
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, Preset, preset
@@ -162,8 +162,8 @@ class Language(Settled):
         """With the full path of a text that is given relative to the working directory, and the digest of tokens."""
         data, folder = settings["data"], token_folder(settings["data"], settings["data_dir"])
         place = data if data in KNOWN else from_here(data, lambda path: path.is_file() or tokenised(path))
-        model = from_here(settings["model"], is_model) if _folder(settings["model"]) else settings["model"]
-        if model in PRESETS and is_model(Path(model)):
+        model = from_here(settings["model"], _is_model) if _folder(settings["model"]) else settings["model"]
+        if model in PRESETS and _is_model(Path(model)):
             raise ValueError(f"model={model} must be a preset or a folder, got both: write ./{model} for the folder")
         digest = _digest(describe(folder).digest if folder else None, model) or settings["digest"]
         return {**settings, "data": place, "model": model, "digest": digest}
@@ -239,10 +239,14 @@ class Language(Settled):
         return loss / count, hits / count
 
 
+def _is_model(folder: Path) -> bool:
+    return (folder / CONFIG).is_file()
+
+
 def _folder(model: str) -> Path | None:
     """The folder from whose weights training begins, where the model is one."""
     path = Path(model).expanduser()
-    return path if model != "gpt" and model not in PRESETS and is_model(path) else None
+    return path if model != "gpt" and model not in PRESETS and _is_model(path) else None
 
 
 def _digest(tokens: str | None, model: str) -> str | None:
