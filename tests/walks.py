@@ -6,7 +6,6 @@ A file is on a walk if one of its functions is called; what runs because a modul
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import tempfile
@@ -65,16 +64,12 @@ def walked() -> Iterator[dict[str, set[str]]]:
         elif event == "call" and not importing and code.co_flags & OPTIMISED and (file := own(code.co_filename)):
             found.setdefault(file, set()).add(code.co_name)
 
-    before, collects = sys.getprofile(), gc.isenabled()
-    gc.collect()
-    gc.disable()  # what others have left would say goodbye on this walk
+    before = sys.getprofile()
     sys.setprofile(note)
     try:
         yield found
     finally:
         sys.setprofile(before)
-        if collects:
-            gc.enable()
 
 
 def step(method: str, folder: Path) -> dict[str, set[str]]:

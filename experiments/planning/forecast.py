@@ -104,7 +104,7 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         held = held or (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
-    if config["precision"] == "fp16":  # in each step all ranks learn whether gradients are finite, by a number of fp32
+    if precision(config["precision"]).scaled:  # in each step all ranks learn whether gradients are finite, by a float32
         sizes = {axis: size for axis, size in config["mesh"].items() if axis in AXES[1:] and size > 1}
         sent.update({f"{axis}_bytes": 8 * config["steps"] * len(ranks) * (n - 1) / n for axis, n in sizes.items()})
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
