@@ -12,11 +12,14 @@ parameters, base, seeds, tune, show = _trend.parameters, _trend.base, _trend.see
 
 loss = final("test_loss")
 SMALL, MIDDLE = _trend.SMALL, _trend.MIDDLE
-# With 0.2 in the place of 1.2 the best outer rate was 0.8, the largest, at all places but one.
-_inner, _outer = {SMALL: [0.004, 0.008, 0.016, 0.032], MIDDLE: [0.001, 0.002, 0.004, 0.008]}, [0.4, 0.8, 1.2]
+_gentle = {"name": "gentle", "method.outer.momentum": 0.5}
+_small, _large, _outer = [0.004, 0.008, 0.016, 0.032], [0.001, 0.002, 0.004, 0.008], [0.4, 0.8, 1.2]
+# One grid of outer rates for all had the best at its edge for one replica of the smaller model and for eight of the larger.
 grid = [*_trend.PSGD, *_trend.DILOCO,
-        *({**case, "name": "gentle", "method.outer.momentum": 0.5, **_trend.pairs(_inner[case["model"]], _outer)} for case in _trend.DILOCO),
-        {**_trend.DILOCO[0], "name": "plain", "method.outer": "sgd", "workers": 1, **_trend.pairs(_inner[SMALL], [0.4, 0.8, 1.0])}]
+        *({**_trend.of_workers(workers, model, inners, outers), **_gentle} for workers, model, inners, outers in (
+            (1, SMALL, _small, [0.2, 0.4, 0.8]), ([2, 4, 8], SMALL, _small, _outer),
+            ([1, 2, 4], MIDDLE, _large, _outer), (8, MIDDLE, _large, [0.8, 1.2, 1.6]))),
+        {**_trend.of_workers(1, SMALL, _small, [0.4, 0.8, 1.0]), "name": "plain", "method.outer": "sgd"}]
 
 def claims(r):
     for at in r.each("model", of="psgd"):
