@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,22 +10,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from commeff import require
-from commeff.experiments.tasks.sampler import Noise, rows_of
+from commeff.experiments.tasks.known import Known, Noise, PointModel, rows_of
 
 
-class Residuals(nn.Module):
-    """x in R^d, zero at first. forward: F(x) of each (H, p, s, noise): 1/2 x^T H x - p^T x + s + noise^T x, (b,)."""
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.x = nn.Parameter(torch.zeros(dimension, dtype=torch.float64))
-
-    def forward(self, hessian: Tensor, pull: Tensor, start: Tensor, noise: Tensor) -> Tensor:
-        x = self.x
-        return 0.5 * (x * (hessian @ x)).sum(-1) + ((noise - pull) * x).sum(-1) + start
+def objective(x: Tensor, hessian: Tensor, pull: Tensor, start: Tensor, noise: Tensor) -> Tensor:
+    """F(x) of each (H, p, s, noise): 1/2 x^T H x - p^T x + s + noise^T x, (b,)."""
+    return 0.5 * (x * (hessian @ x)).sum(-1) + ((noise - pull) * x).sum(-1) + start
 
 
-class LeastSquares:
+class LeastSquares(Known):
     """f_i(x) = 1/2 |A_i x - b_i|^2 with Gaussian A_i (rows, d); at step k worker i gets grad f_i(x) + xi_ik. float64.
 
     b_i = A_i x° + s_i with x° ~ N(0, I) and s_i ~ N(0, label_noise^2 I): workers differ in curvature, whose eigenvalues
@@ -50,8 +42,6 @@ class LeastSquares:
     >>> bool((task.hessians.mean(0) @ task.optimum - task.pulls.mean(0)).norm() < 1e-10)
     True
     """
-
-    size = 0
 
     def __init__(
         self,
@@ -83,18 +73,13 @@ class LeastSquares:
 
     def model(self) -> nn.Module:
         """The point x = 0."""
-        return Residuals(self.optimum.numel())
+        return PointModel(objective, self.optimum.numel())
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(H_i, A_i^T b_i, |b_i|^2 / 2, xi_i) of `workers` at `step`, each with (w, 1) before its own shape."""
         tables = (self.hessians, self.pulls, self._starts)
         hessians, pulls, starts = (rows_of(table, workers)[:, None] for table in tables)
         return hessians, pulls, starts, self._noise.at(step, workers)[:, None]
-
-    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
-        """F_i(x; xi) = f_i(x) + <xi, x>."""
-        value: Tensor = model(*batch).mean()
-        return value
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|, relative |x - x*| / |x*|."""
@@ -106,17 +91,9 @@ class LeastSquares:
         metrics = {"train_loss": least + gap, "val_loss": gap, "distance": distance}
         return metrics | {"relative": distance / float(self.optimum.norm())}
 
-    def test(self, model: nn.Module) -> dict[str, float]:
-        """Nothing: f is known."""
-        return {}
-
     def constants(self) -> dict[str, float]:
         """L, mu and kappa of f; L_max of the f_i; d and n; norm = |x*|."""
         spectrum, spectra = torch.linalg.eigvalsh(self.hessians.mean(0)), torch.linalg.eigvalsh(self.hessians)
         constants = {"L": float(spectrum[-1]), "mu": float(spectrum[0]), "L_max": float(spectra.max())}
         constants |= {"kappa": constants["L"] / constants["mu"], "norm": float(self.optimum.norm())}
         return constants | {"d": float(self.optimum.numel()), "n": float(self.workers)}
-
-    def calibration(self) -> Iterable[tuple[Tensor, ...]]:
-        """Nothing: there is no BatchNorm."""
-        return ()

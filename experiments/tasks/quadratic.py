@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,23 +11,16 @@ from torch.nn.utils import parameters_to_vector
 
 from commeff import require
 from commeff.compressors.scratch import bands, tile_size
+from commeff.experiments.tasks.known import Known, Noise, PointModel, rows_of
 from commeff.experiments.tasks.models import DTYPES
-from commeff.experiments.tasks.sampler import Noise, rows_of
 
 
-class PointModel(nn.Module):
-    """A bare point x of d numbers, zero at first. forward: F(x) of each (curvature, centre, noise), (b, d) -> (b,)."""
-
-    def __init__(self, *shape: int) -> None:
-        super().__init__()
-        self.x = nn.Parameter(torch.zeros(*shape))
-
-    def forward(self, curvature: Tensor, centre: Tensor, noise: Tensor) -> Tensor:
-        x = self.x.flatten()
-        return (0.5 * curvature * (x - centre).square() + noise * x).sum(-1)
+def objective(x: Tensor, curvature: Tensor, centre: Tensor, noise: Tensor) -> Tensor:
+    """F(x) of each (curvature, centre, noise), (b, d) -> (b,)."""
+    return (0.5 * curvature * (x - centre).square() + noise * x).sum(-1)
 
 
-class Quadratic:
+class Quadratic(Known):
     """f_i(x) = 1/2 (x - b_i)^T A_i (x - b_i), A_i diagonal; at step k worker i gets the gradient A_i (x - b_i) + xi_ik.
 
     The optimum of f = (1/n) sum_i f_i is x* = (sum_i A_i)^-1 sum_i A_i b_i. It is drawn first, x* ~ N(0, I), and the
@@ -71,7 +63,7 @@ class Quadratic:
     ) -> None:
         require.at_least(1, workers=workers, dimension=dimension, condition=condition, columns=columns)
         require.at_least(0, seed=seed, zeta=zeta, sigma=sigma)
-        self.workers, self.size = workers, 0
+        self.workers = workers
         self.dtype = require.choose(DTYPES, dtype=dtype)
         if dimension % columns:
             raise ValueError(
@@ -100,18 +92,13 @@ class Quadratic:
 
     def model(self) -> nn.Module:
         """The point x = 0."""
-        return PointModel(*self._shape).to(self.dtype)
+        return PointModel(objective, *self._shape, dtype=self.dtype)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
         """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""
         tables = rows_of(self.curvatures, workers), rows_of(self.centres, workers), self._noise.at(step, workers)
         curvatures, centres, noise = (rows[:, None] for rows in tables)
         return curvatures, centres, noise
-
-    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
-        """F_i(x; xi) = f_i(x) + <xi, x>, a scalar whose gradient is A_i (x - b_i) + xi."""
-        value: Tensor = model(*batch).mean()
-        return value
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|."""
@@ -125,16 +112,8 @@ class Quadratic:
             "distance": float(away.norm()),
         }
 
-    def test(self, model: nn.Module) -> dict[str, float]:
-        """Nothing: f is known."""
-        return {}
-
     def constants(self) -> dict[str, float]:
         """L, mu and kappa of f; L_max of the f_i; d and n."""
         mean = self.curvatures.mean(0)
         values = {"L": float(mean.max()), "mu": float(mean.min()), "L_max": float(self.curvatures.max())}
         return values | {"kappa": values["L"] / values["mu"], "d": float(mean.numel()), "n": float(self.workers)}
-
-    def calibration(self) -> Iterable[tuple[Tensor, ...]]:
-        """Nothing: there is no BatchNorm."""
-        return ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from commeff import require
+from commeff.experiments.tasks.known import Known, Noise, PointModel
 from commeff.experiments.tasks.libsvm import SOURCES, SYNTHETIC, synthetic, whole
 from commeff.experiments.tasks.local_risks import LOSSES, REGULARISERS, LocalRisks
 from commeff.experiments.tasks.partition import split
-from commeff.experiments.tasks.sampler import Noise
 
 
 class LocalRisk(torch.autograd.Function):
@@ -44,20 +45,13 @@ class LocalRisk(torch.autograd.Function):
         return (torch.from_numpy(values), torch.from_numpy(gradients)), (0, 0)
 
 
-class LinearPoint(nn.Module):
-    """x in R^d, started at zero. forward: f_i(x) + <noise, x> of worker i, (1,) and (d,) -> ()."""
-
-    def __init__(self, risks: LocalRisks) -> None:
-        super().__init__()
-        self.x = nn.Parameter(torch.zeros(risks.d, dtype=torch.float64))
-        self._risks = risks
-
-    def forward(self, worker: Tensor, noise: Tensor) -> Tensor:
-        value: Tensor = LocalRisk.apply(self.x, worker, self._risks)[0] + (noise * self.x).sum()
-        return value
+def objective(risks: LocalRisks, x: Tensor, worker: Tensor, noise: Tensor) -> Tensor:
+    """f_i(x) + <noise, x> of worker i, (1,) and (d,) -> ()."""
+    value: Tensor = LocalRisk.apply(x, worker, risks)[0] + (noise * x).sum()
+    return value
 
 
-class Risk:
+class Risk(Known):
     """f_i(x) = mean over worker i's samples (a, y) of loss(<x, a>, y) + strength r(x), y in {-1, +1}, from x = 0.
 
     Every gradient is that of all samples of the worker, plus Gaussian noise if asked. float64.
@@ -89,8 +83,6 @@ class Risk:
     >>> 0.1 < task.constants()["mu"] + 1e-9 < task.constants()["L"] <= task.constants()["L_max"]
     True
     """
-
-    size = 0
 
     def __init__(
         self,
@@ -124,16 +116,11 @@ class Risk:
 
     def model(self) -> nn.Module:
         """x = 0."""
-        return LinearPoint(self._risks)
+        return PointModel(partial(objective, self._risks), self._risks.d)
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The workers' own numbers, (w, 1), which stand for all their samples, and xi, (w, 1, d)."""
         return torch.tensor([[worker] for worker in workers]), self._noise.at(step, workers)[:, None]
-
-    def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
-        """f_i(x) + <xi, x>."""
-        value: Tensor = model(*batch)
-        return value
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss, gradient and val_loss."""
@@ -141,14 +128,6 @@ class Risk:
         least = self._risks.least
         gap = value if least is None else max(value - least, 0.0)
         return {"train_loss": value, "val_loss": gap, "gradient": float(gradient @ gradient)}
-
-    def test(self, model: nn.Module) -> dict[str, float]:
-        """Nothing: f is known."""
-        return {}
-
-    def calibration(self) -> Iterable[tuple[Tensor, ...]]:
-        """Nothing: there is no BatchNorm."""
-        return ()
 
     def constants(self) -> Mapping[str, float]:
         """L, L_max, L_tilde, mu, kappa, d and n."""

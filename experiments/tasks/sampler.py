@@ -1,6 +1,6 @@
-"""What a worker draws at a step, as a pure function of (seed, step, worker): batches of samples, and gradient noise.
+"""What a worker draws at a step, as a pure function of (seed, step, worker).
 
-Both come from a counter-based generator (Philox keyed by seed and worker), so steps can be drawn in any order, and a
+It comes from a counter-based generator (Philox keyed by seed and worker), so steps can be drawn in any order, and a
 worker's stream is the same whoever else is hosted here. `Stream` remembers one window of steps per worker, which
 makes the usual walk through the steps cheap.
 """
@@ -18,7 +18,6 @@ from torch import Tensor
 from commeff.experiments.tasks.partition import Partition
 
 WINDOW = 16  # fewest steps drawn at a time: the cost of seeding a generator is shared by so many steps
-AHEAD = 1 << 15  # numbers of a worker's noise that are kept, more only of a single step
 
 
 def philox(seed: int, worker: int, block: int, stream: int = 0) -> Philox:
@@ -54,57 +53,6 @@ class Stream:
             self._table[worker] = self._draw(worker, window)
             self._held[worker] = window
         return self._table[torch.from_numpy(rows), offset]
-
-
-class Noise:
-    """Gradient noise scale N(0, I), one vector of d numbers a step for each of n workers.
-
-    Parameters
-    ----------
-    seed, workers, dimension : its key, n and d.
-    scale : the standard deviation of a number; 0 draws nothing.
-    dtype : of the numbers, which are drawn in float64.
-
-    >>> noise = Noise(seed=0, workers=3, dimension=2, scale=1.0)
-    >>> bool((noise.at(5, [2, 0])[1] == noise.at(5, [0])).all()), noise.at(5, [2, 0]).shape
-    (True, torch.Size([2, 2]))
-    """
-
-    def __init__(
-        self, seed: int, workers: int, dimension: int, scale: float, dtype: torch.dtype = torch.float64
-    ) -> None:
-        self._seed, self._scale = seed, scale
-        self._zero = torch.zeros((), dtype=dtype).expand(workers, dimension)
-        self._ahead = min(WINDOW, 1 << max(0, (AHEAD // dimension).bit_length() - 1))  # steps drawn at a time
-        self._next: dict[int, tuple[int, np.random.Generator]] = {}  # what each worker's generator draws next
-        self._stream = Stream(self._drawn, workers, self._ahead) if scale else None
-
-    def at(self, step: int, workers: Sequence[int]) -> Tensor:
-        """The noise of `workers` at `step`, (w, d)."""
-        return self._zero[: len(workers)] if self._stream is None else self._stream.at(step, workers)
-
-    def _drawn(self, worker: int, part: int) -> Tensor:
-        """A part of a window: its generator goes on from the part before, or begins anew and passes over it."""
-        window, passed = divmod(part, WINDOW // self._ahead)
-        following, normal = self._next.get(worker, (-1, None))
-        shape = self._ahead, self._zero.shape[1]
-        if normal is None or not passed or part != following:
-            normal = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
-            for _ in range(passed):
-                normal.standard_normal(shape)
-        self._next[worker] = part + 1, normal
-        return torch.from_numpy(self._scale * normal.standard_normal(shape)).to(self._zero.dtype)
-
-
-def rows_of(table: Tensor, workers: Sequence[int]) -> Tensor:
-    """The rows of `workers`, without a copy where they lie together.
-
-    >>> rows_of(torch.arange(4), range(1, 3)), rows_of(torch.arange(4), [3, 1])
-    (tensor([1, 2]), tensor([3, 1]))
-    """
-    first = workers[0] if workers else 0
-    together = list(workers) == list(range(first, first + len(workers)))
-    return table[first : first + len(workers)] if together else table[list(workers)]
 
 
 class Sampler:

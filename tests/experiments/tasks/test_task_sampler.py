@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from commeff.experiments.tasks.known import Noise
 from commeff.experiments.tasks.partition import Partition
-from commeff.experiments.tasks.sampler import WINDOW, Noise, Sampler, philox
+from commeff.experiments.tasks.sampler import WINDOW, Sampler, philox
 
 SIZES = (1, 2, 5, 40, 301)  # fewer than a batch, about a batch, more than the mean
 
