@@ -26,7 +26,8 @@ def none(images: Tensor, random: WorkerRandom) -> Tensor:
 
 def crop(images: Tensor, random: WorkerRandom) -> Tensor:
     """Pad with 4 black pixels on each side, and cut a random window of the old size out of each image."""
-    return windows(images, *_offsets(images, random))
+    places = (random.uniform(2 * images.shape[1]) * (2 * PAD + 1)).long()  # uniform corners, 0 ... 2 PAD
+    return windows(images, *places.chunk(2, dim=1))
 
 
 def crop_flip(images: Tensor, random: WorkerRandom) -> Tensor:
@@ -60,10 +61,3 @@ def windows(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
 def flipped(images: Tensor, mirrored: Tensor) -> Tensor:
     """Images (w, b, c, h, h), those mirrored left to right for which `mirrored` (w, b) is true."""
     return torch.where(mirrored[..., None, None, None], images.flip(-1), images)
-
-
-def _offsets(images: Tensor, random: WorkerRandom) -> tuple[Tensor, Tensor]:
-    """Uniform corners: top and left, (w, b) each in 0 ... 2 PAD."""
-    places = (random.uniform(2 * images.shape[1]) * (2 * PAD + 1)).long()
-    top, left = places.chunk(2, dim=1)
-    return top, left

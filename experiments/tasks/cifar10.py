@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from commeff import require
 from commeff.experiments.data.folder import ENVIRONMENT, DataError, cache_folder, data_folder
 from commeff.experiments.tasks import image_folder
-from commeff.experiments.tasks.images import ImageSet, merged, samples
+from commeff.experiments.tasks.images import ImageSet, samples
 from commeff.experiments.tasks.settled import Settled
 from commeff.experiments.tasks.supervised import Samples
 from commeff.experiments.tasks.vision import Vision
@@ -40,16 +41,11 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "jpeg": (JPEG,),
 }
 
-ALLOWED = {  # what a pickled array is made with, under the names of old and new NumPy; nothing else is called
-    (module, name)
-    for name, modules in {
-        "_reconstruct": ("numpy.core.multiarray", "numpy._core.multiarray"),
-        "ndarray": ("numpy",),
-        "dtype": ("numpy",),
-        "encode": ("_codecs",),
-    }.items()
-    for module in modules
-}
+ALLOWED = (  # what a pickled array is made with, under the names of old and new NumPy; nothing else is called
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    *(("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")),
+)
 
 
 class CIFAR10(Vision, Settled):
@@ -160,7 +156,7 @@ def from_files(folder: Path) -> ImageSet:
 def from_batches(folder: Path, variant: str) -> ImageSet:
     """Official pixels; a folder of fewer images is a subset, and is called so."""
     *parts, test = (read(folder / name) for name in BATCH_FILES)
-    train = merged(parts)
+    train = Samples(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))
     complete = (len(train), len(test)) == FULL
     if variant != "auto" and complete != (variant in ("full", "whole")):
         raise DataError(

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from commeff import require
-from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.models import DTYPES, MODELS, NetworkSettings
 from commeff.experiments.tasks.partition import held_out
 from commeff.experiments.tasks.supervised import Samples
+from commeff.experiments.tasks.vision import Classifier
 
 HELD_OUT = 360  # 20 % of 1797 for validation and as many for the test; 1077 are left for training
 
@@ -62,9 +62,8 @@ class Digits(Classifier):
         require.at_least(1, hidden=hidden)
         network = NetworkSettings(channels=1, size=8, classes=10, width=hidden, norm=norm, dropout=dropout)
         kind = require.choose(DTYPES, dtype=dtype)
+        self.set_network(partial(require.choose(MODELS, model=model), network), kind, seed, batch)
         super().__init__(
-            partial(require.choose(MODELS, model=model), network),
-            kind,
             *load_digits(kind),
             workers=workers,
             seed=seed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,8 +104,3 @@ def statistics(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     means = [float(levels @ count / count.sum()) for count in counts]
     squares = [float((levels - mean) ** 2 @ count / count.sum()) for mean, count in zip(means, counts, strict=True)]
     return tuple(means), tuple(square**0.5 for square in squares)
-
-
-def merged(parts: Sequence[Samples]) -> Samples:
-    """Several files as one."""
-    return Samples(torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts]))

@@ -107,7 +107,7 @@ class Risk(Known):
         require.one_of(REGULARISERS, regulariser=regulariser)
         made = {SYNTHETIC: synthetic, "drawn": lambda: drawn(workers, rows, dimension, drift)}
         require.one_of({**SOURCES, **made}, data=data)
-        inputs, targets = made[data]() if data in made else whole(SOURCES[data], data_dir)
+        inputs, targets = made[data]() if data in made else whole(SOURCES[data][0], data_dir)
         blocks = [*np.arange(workers * rows).reshape(workers, rows)]
         indices = blocks if data == "drawn" else split(partition, targets, workers, seed, alpha, shards).indices
         self.workers, self.label = workers, f"{data}, {loss} loss"

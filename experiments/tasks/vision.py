@@ -1,41 +1,54 @@
-"""What the tasks on images share: the networks to choose from, the split, augmentation of training batches."""
+"""What the tasks on images share: classification by cross-entropy, the split, augmentation of training batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from commeff import require
 from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
-from commeff.experiments.tasks.classifier import Classifier
 from commeff.experiments.tasks.images import ImageSet
-from commeff.experiments.tasks.models import DTYPES, MODELS, NetworkSettings
-from commeff.experiments.tasks.resnet import Projected, Subsampled, resnet
+from commeff.experiments.tasks.models import ARCHITECTURES, DTYPES, NetworkSettings, has_batch_norm, seeded
+from commeff.experiments.tasks.supervised import Supervised
 
 
-@dataclass(frozen=True)
-class Architecture:
-    """A kind of network, with the width and the norm it has unless said otherwise."""
+class Classifier(Supervised):
+    """Classify by cross-entropy. A task says which network before the samples are split."""
 
-    build: Callable[[NetworkSettings], nn.Module]
-    width: int = NetworkSettings.width
-    norm: str = NetworkSettings.norm
+    def set_network(self, build: Callable[[], nn.Module], dtype: torch.dtype, seed: int, batch: int) -> None:
+        """`build` makes the network, whose random initial parameters are decided by `seed`; `dtype` is theirs."""
+        self._build, self._dtype, self._seed = build, dtype, seed
+        if has_batch_norm(self.model()) and batch < 2:  # making a model also refuses what the model cannot have
+            raise ValueError("norm batch needs more than one sample a batch: use batch >= 2 or norm=group")
 
+    def model(self) -> nn.Module:
+        """A fresh network; the same initial parameters at every call."""
+        return seeded(self._build, self._seed).to(self._dtype)
 
-def _small(*blocks: int) -> Architecture:
-    return Architecture(partial(resnet, blocks=blocks, shortcut=Subsampled), width=16, norm="group")
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of each sample."""
+        return F.cross_entropy(outputs, targets, reduction="none")
 
+    def sampled(self, outputs: Tensor, targets: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], int]:
+        """Labels drawn from what the model predicts, and their number."""
+        labels, *factors = targets
+        return (outputs.softmax(-1).multinomial(1).squeeze(-1), *factors), labels.numel()
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    **{name: Architecture(build) for name, build in MODELS.items()},
-    "resnet8": _small(1, 1, 1),
-    "resnet20": _small(3, 3, 3),
-    "resnet56": _small(9, 9, 9),
-    "resnet18": Architecture(partial(resnet, blocks=(2, 2, 2, 2), shortcut=Projected), width=64, norm="group"),
-}
+    def hits(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Is the largest output that of the label?"""
+        return outputs.argmax(-1) == targets
+
+    def flipped(self, targets: Tensor) -> Tensor:
+        """C - 1 - c, where C - 1 is the last class of the training data."""
+        return self._last - targets
+
+    @cached_property
+    def _last(self) -> int:
+        return int(self.train.targets.max())
 
 
 class Vision(Classifier):
@@ -91,9 +104,8 @@ class Vision(Classifier):
             width=chosen.width if width is None else width,
             norm=chosen.norm if norm is None else norm,
         )
+        self.set_network(partial(chosen.build, network), kind, seed, batch)
         super().__init__(
-            partial(chosen.build, network),
-            kind,
             *data.split(validation, kind),
             workers=workers,
             seed=seed,
@@ -104,7 +116,7 @@ class Vision(Classifier):
             weighted=weighted,
             probe=probe,
         )
-        self.label, self._classes, self._stream = data.label, data.classes, partial(stream, seed)
+        self.label, self._classes = data.label, data.classes
 
     def class_names(self) -> list[str]:
         """Names of the labels that occur in the training data, in their order."""
@@ -113,4 +125,4 @@ class Vision(Classifier):
     def draw(self, index: Tensor, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The training images at index (w, b), augmented as bytes, then scaled."""
         images, targets = self.train.gather(index)
-        return self.train.prepared(self._augment(images, self._stream(step, workers))), targets
+        return self.train.prepared(self._augment(images, stream(self._seed, step, workers))), targets

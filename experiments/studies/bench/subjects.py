@@ -13,8 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from commeff import DistributedOptimizer
-from commeff.experiments.tasks.models import NetworkSettings
-from commeff.experiments.tasks.vision import ARCHITECTURES
+from commeff.experiments.tasks.models import ARCHITECTURES, NetworkSettings
 
 Step = Callable[[], Tensor]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from commeff.experiments.tasks import DataError, Logistic
-from commeff.experiments.tasks.libsvm import SOURCES, File, Source, load
+from commeff.experiments.tasks.libsvm import SOURCES, File, load
 
 DATA = Path(os.environ.get("COMMEFF_DATA") or Path(__file__).parents[4] / "shared" / "data")
 needs_data = pytest.mark.skipif(
@@ -112,7 +112,7 @@ def test_the_folder_may_come_from_the_environment(stand_in: str, monkeypatch: py
 
 
 def test_a_test_file_is_used_and_must_have_the_same_labels(tmp_path: Path) -> None:
-    source = Source(5, File("tiny", 4, "tiny"), File("tiny.t.bz2", 2, "tiny.t.bz2"))
+    source = (File("tiny", 5, 4), File("tiny.t.bz2", 5, 2))
     folder = written(tmp_path, "tiny", b"1 1:1\n-1 2:1\n1 5:2\n-1\n")
     written(tmp_path, "tiny.t.bz2", bz2.compress(b"-1 1:1\n1 4:1\n"))
     train, validation = load(source, folder, torch.float64)
@@ -184,7 +184,7 @@ def test_other_values_that_make_no_sense_are_refused(stand_in: str) -> None:
 def test_the_real_files_have_their_rows_and_two_labels(name: str) -> None:
     train, validation = load(SOURCES[name], str(DATA), torch.float32)
     assert (len(train), len(validation)) == ROWS[name]
-    assert train.inputs.shape[1] == validation.inputs.shape[1] == SOURCES[name].features
+    assert train.inputs.shape[1] == validation.inputs.shape[1] == SOURCES[name][0].features
     assert set(train.targets.tolist()) == set(validation.targets.tolist()) == {-1.0, 1.0}
 
 

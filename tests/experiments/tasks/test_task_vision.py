@@ -17,9 +17,8 @@ from commeff.experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFol
 from commeff.experiments.tasks import cifar10 as cifar10_files
 from commeff.experiments.tasks import fashion_mnist as fashion_files
 from commeff.experiments.tasks.images import statistics
-from commeff.experiments.tasks.models import NetworkSettings
-from commeff.experiments.tasks.resnet import ResidualBlock, Subsampled
-from commeff.experiments.tasks.vision import ARCHITECTURES, Vision
+from commeff.experiments.tasks.models import ARCHITECTURES, NetworkSettings, ResidualBlock, Subsampled
+from commeff.experiments.tasks.vision import Vision
 from commeff.replicas import Stacked, Vmapped
 from tests.experiments.tasks import image_files
 
