@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from torch import Tensor, nn
+
+
+class TransformerBlock(nn.Module):
+    """x + attention(norm(x)), then x + feedforward(norm(x)); of what is added numbers are dropped."""
+
+    def __init__(
+        self, norm: Callable[[], nn.Module], attention: nn.Module, feedforward: nn.Module, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.attention_norm, self.attention = norm(), attention
+        self.feedforward_norm, self.feedforward = norm(), feedforward
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(b, t, width) -> (b, t, width), with the mask of the attention."""
+        x = x + self.drop(self.attention(self.attention_norm(x), mask))
+        out: Tensor = x + self.drop(self.feedforward(self.feedforward_norm(x)))
+        return out
 
 
 class Decoder(nn.Module, ABC):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff import require
-from commeff.experiments.tasks.language.decoder import Decoder
+from commeff.experiments.tasks.language.decoder import Decoder, TransformerBlock
 
 SPREAD = 0.02 * 768**0.5  # of initial weights, times sqrt(width): GPT-2's 0.02 at GPT-2's width
 
@@ -37,7 +39,7 @@ class Attention(nn.Module):
 class Feedforward(nn.Module):
     """Two linear layers with a GELU between them, four times as wide inside."""
 
-    def __init__(self, width: int, bias: bool, tanh: bool = False) -> None:
+    def __init__(self, width: int, bias: bool, tanh: bool) -> None:
         super().__init__()
         self.approximate = "tanh" if tanh else "none"
         self.widen = nn.Linear(width, 4 * width, bias=bias)
@@ -46,24 +48,6 @@ class Feedforward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(b, t, width) -> (b, t, width)."""
         out: Tensor = self.project(F.gelu(self.widen(x), approximate=self.approximate))
-        return out
-
-
-class TransformerBlock(nn.Module):
-    """x + attention(norm(x)), then x + feedforward(norm(x))."""
-
-    def __init__(self, width: int, heads: int, head_width: int, dropout: float, bias: bool, tanh: bool = False) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(width, bias=bias)
-        self.attention = Attention(width, heads, head_width, dropout, bias)
-        self.feedforward_norm = nn.LayerNorm(width, bias=bias)
-        self.feedforward = Feedforward(width, bias, tanh)
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(b, t, width) -> (b, t, width), with the mask of the attention."""
-        x = x + self.drop(self.attention(self.attention_norm(x), mask))
-        out: Tensor = x + self.drop(self.feedforward(self.feedforward_norm(x)))
         return out
 
 
@@ -131,9 +115,12 @@ class GPT(Decoder):
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.drop = nn.Dropout(dropout)
-        blocks = (TransformerBlock(width, heads, head_width, dropout, bias, tanh) for _ in range(layers))
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.LayerNorm(width, bias=bias)
+        norm = partial(nn.LayerNorm, width, bias=bias)
+        halves = (
+            (Attention(width, heads, head_width, dropout, bias), Feedforward(width, bias, tanh)) for _ in range(layers)
+        )
+        self.blocks = nn.Sequential(*(TransformerBlock(norm, *both, dropout) for both in halves))
+        self.norm = norm()
         self.head = nn.Linear(width, vocabulary, bias=False, device="meta")  # meta: it draws no random numbers
         self.head.weight = self.tokens.weight
         initialise(self, width, layers)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff import require
-from commeff.experiments.tasks.language.decoder import Decoder
+from commeff.experiments.tasks.language.decoder import Decoder, TransformerBlock
 from commeff.experiments.tasks.language.gpt import initialise
 
 
@@ -81,23 +83,6 @@ class GatedFeedforward(nn.Module):
         return out
 
 
-class LlamaBlock(nn.Module):
-    """x + attention(norm(x)), then x + feedforward(norm(x))."""
-
-    def __init__(self, width: int, heads: int, kv_heads: int, inner: int, base: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.RMSNorm(width, eps=1e-5)
-        self.attention = GroupedAttention(width, heads, kv_heads, base)
-        self.feedforward_norm = nn.RMSNorm(width, eps=1e-5)
-        self.feedforward = GatedFeedforward(width, inner)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(b, t, width) -> (b, t, width), with the mask of the attention."""
-        x = x + self.attention(self.attention_norm(x), mask)
-        out: Tensor = x + self.feedforward(self.feedforward_norm(x))
-        return out
-
-
 class Llama(Decoder):
     """Tokens (b, t) -> logits of the token after each of them (b, t, vocabulary).
 
@@ -160,9 +145,12 @@ class Llama(Decoder):
                 "keys; take a divisor"
             )
         self.tokens = nn.Embedding(vocabulary, width)
-        blocks = (LlamaBlock(width, heads, self.kv_heads, inner, base) for _ in range(layers))
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.RMSNorm(width, eps=1e-5)
+        norm = partial(nn.RMSNorm, width, eps=1e-5)
+        halves = (
+            (GroupedAttention(width, heads, self.kv_heads, base), GatedFeedforward(width, inner)) for _ in range(layers)
+        )
+        self.blocks = nn.Sequential(*(TransformerBlock(norm, *both) for both in halves))
+        self.norm = norm()
         self.head = nn.Linear(width, vocabulary, bias=False)
         if tied:
             self.head.weight = self.tokens.weight

@@ -20,35 +20,33 @@ GPT_LAYERS = Layers(
 )
 
 
+_BOTH: Plan = {
+    "tokens": VocabularyParallel(),
+    "blocks.*_norm": SequenceParallel(),
+    "blocks.*.attention": ParallelInput(),
+    "blocks.*.feedforward": ParallelInput(),
+    "blocks.*.widen": ColumnParallel(),
+    "blocks.*.project": RowParallel(),
+    "norm": SequenceParallel(),
+    "head": VocabularyParallel(),
+}
+
+
 def llama_plan(model: Llama) -> Plan:
     """Whole heads and whole columns of the feed-forward to each rank; a key head may have to serve several ranks."""
     return {
-        "tokens": VocabularyParallel(),
-        "blocks.*_norm": SequenceParallel(),
-        "blocks.*.attention": ParallelInput(),
+        **_BOTH,
         "blocks.*.queries": ColumnParallel(units=model.heads),
         "blocks.*.keys": ColumnParallel(units=model.kv_heads, repeat=True),
         "blocks.*.values": ColumnParallel(units=model.kv_heads, repeat=True),
-        "blocks.*.feedforward": ParallelInput(),
         "blocks.*.gate": ColumnParallel(),
-        "blocks.*.widen": ColumnParallel(),
-        "blocks.*.project": RowParallel(),
-        "norm": SequenceParallel(),
-        "head": VocabularyParallel(),
     }
 
 
 def gpt_plan(model: GPT) -> Plan:
     """As Llama's; queries, keys and values are thirds of one matrix."""
     return {
-        "tokens": VocabularyParallel(),
+        **_BOTH,
         "positions": SequenceParallel(),
-        "blocks.*_norm": SequenceParallel(),
-        "blocks.*.attention": ParallelInput(),
         "blocks.*.inputs": ColumnParallel(units=model.heads, parts=3),
-        "blocks.*.feedforward": ParallelInput(),
-        "blocks.*.widen": ColumnParallel(),
-        "blocks.*.project": RowParallel(),
-        "norm": SequenceParallel(),
-        "head": VocabularyParallel(),
     }

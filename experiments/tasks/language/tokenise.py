@@ -1,10 +1,13 @@
-"""A text made into tokens, once, before any run: what `commeff data tokenize` does."""
+"""A text made into tokens, once, before any run: what `commeff data tokenize` does.
+
+Pairs of bytes are merged (arXiv 1508.07909, GPT-2) by the `tokenizers` package.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -14,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import DataError
-from commeff.experiments.tasks.language import bpe
-from commeff.experiments.tasks.language.bpe import BYTES
 from commeff.experiments.tasks.language.text import load
 from commeff.experiments.tasks.language.tokens import FILES, TOKENIZER, save
 from commeff.files import appearing
+
+BYTES = 256  # all single bytes are tokens, so every text can be written
+PIECE = 1 << 20  # signs that are encoded in one go
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ def tokenise(
     if os.path.lexists(to):
         raise ValueError(f"--to must be a new folder, got {to}, which is there: nothing is overwritten; choose another")
     if vocabulary > BYTES:
-        bpe.package()  # refuse before a long text is read
-    tokenizer = bpe.read(known) if known else None
+        _package()  # refuse before a long text is read
+    tokenizer = _read(known) if known else None
     if tokenizer is None and separator:
         raise ValueError(f"--separator must be a token of --tokenizer, got {separator!r} without one: leave it out")
     if tokenizer is not None and vocabulary > BYTES:
@@ -84,9 +88,9 @@ def tokenise(
         coded = {split: [np.frombuffer(text, np.uint8) for text in parts] for split, parts in splits.items()}
     else:
         read = {split: [_decoded(text, data) for text in parts] for split, parts in splits.items()}
-        tokenizer = tokenizer or bpe.train(read["train"], vocabulary)
+        tokenizer = tokenizer or _train(read["train"], vocabulary)
         vocabulary = 1 + max(tokenizer.get_vocab().values())
-        coded = {split: [bpe.encode(tokenizer, text) for text in parts] for split, parts in read.items()}
+        coded = {split: [_encode(tokenizer, text) for text in parts] for split, parts in read.items()}
     if begins and begin is None:
         begin, vocabulary = vocabulary, vocabulary + 1
     joined = {split: _joined(parts, begin) for split, parts in coded.items()}
@@ -95,12 +99,14 @@ def tokenise(
         "bytes": {split: len(content) for split, content in zip(FILES, contents, strict=True)},
     }
 
-    def write(folder: Path) -> None:
-        if tokenizer is not None:
-            bpe.save(tokenizer, folder / TOKENIZER)
-        save(folder, vocabulary, begin, joined, more)
-
-    _appear(to, write)
+    try:
+        with appearing(to, shared=True) as draft:
+            draft.mkdir(parents=True)
+            if tokenizer is not None:
+                (draft / TOKENIZER).write_text(tokenizer.to_str(pretty=True) + "\n", encoding="utf-8")
+            save(draft, vocabulary, begin, joined, more)
+    except OSError as error:
+        raise DataError(f"{to} cannot be written ({error.strerror or error}): choose another folder") from None
     sizes = {split: len(tokens) for split, tokens in joined.items()}
     return Tokenised(to, vocabulary, begin, sizes, sum(map(len, contents)) / sum(sizes.values()))
 
@@ -164,11 +170,69 @@ def _joined(documents: list[NDArray[Any]], separator: int | None) -> NDArray[Any
     return np.concatenate([part for document in documents for part in (*first, document)])
 
 
-def _appear(to: Path, write: Callable[[Path], None]) -> None:
-    """Make a folder that appears with all that is written into it."""
+def _package() -> Any:
+    """The `tokenizers` package; one line where it is not installed."""
     try:
-        with appearing(to, shared=True) as draft:
-            draft.mkdir(parents=True)
-            write(draft)
-    except OSError as error:
-        raise DataError(f"{to} cannot be written ({error.strerror or error}): choose another folder") from None
+        import tokenizers
+    except ImportError:
+        raise DataError(
+            "a vocabulary of merged pairs needs the package tokenizers, which is not installed: "
+            "pip install 'commeff[tokenizers]', or take --vocabulary 256, the bytes themselves"
+        ) from None
+    return tokenizers
+
+
+def _train(documents: Sequence[str], vocabulary: int) -> Any:
+    """A tokenizer of at most `vocabulary` tokens, the most frequent pairs of `documents` merged one after the other.
+
+    Parameters
+    ----------
+    documents : the training text, which alone decides.
+    vocabulary : more than the bytes; a short text has fewer pairs to merge.
+    """
+    tokenizers = _package()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=min(vocabulary, BYTES + sum(len(text.encode()) for text in documents)),  # a merge needs two bytes
+        initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator((piece for text in documents for piece in _pieces(text)), trainer)
+    return tokenizer
+
+
+def _read(path: Path) -> Any:
+    """The tokenizer of a tokenizer.json, or of the folder that holds one."""
+    path = path.expanduser()
+    file = path / TOKENIZER if path.is_dir() else path
+    tokenizers = _package()
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(file))
+    except Exception as error:  # the package's errors have no kind of their own
+        raise DataError(f"{file} cannot be read ({' '.join(str(error).split())[:200]}): get it anew") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _encode(tokenizer: Any, text: str) -> NDArray[np.uint32]:
+    """The tokens of one document, (tokens,)."""
+    encoded = tokenizer.encode_batch_fast(list(_pieces(text)), add_special_tokens=False)
+    return np.concatenate([np.zeros(0, np.uint32), *(np.array(piece.ids, np.uint32) for piece in encoded)])
+
+
+def _pieces(text: str) -> Iterable[str]:
+    """A text in pieces that end with a line, where lines are shorter than a piece.
+
+    >>> "".join(_pieces("one\\ntwo")), list(_pieces("")), len(list(_pieces("line\\n" * 2**20)))
+    ('one\\ntwo', [], 6)
+    """
+    start = 0
+    while start < len(text):
+        stop = min(start + PIECE, len(text))
+        if stop < len(text):
+            stop = text.rfind("\n", start, stop) + 1 or stop
+        yield text[start:stop]
+        start = stop
