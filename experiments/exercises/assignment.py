@@ -52,6 +52,7 @@ class Assignment:
     laws : what must hold, from the simple to the whole.
     erring : the same by the equation, with switches for what may be misread.
     misreadings : a sentence on each known mistake, and the switches that make it.
+    beside : the function of whose exercise it is a part; "" where it is the exercise.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Assignment:
     laws: tuple[Law, ...]
     erring: Solution
     misreadings: Mapping[str, Mapping[str, Any]]
+    beside: str = ""
 
     @cached_property
     def mistaken(self) -> Mapping[str, Solution]:

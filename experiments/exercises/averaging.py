@@ -180,45 +180,39 @@ def _catalogue_diloco(
     return rows(methods.diloco(partial(torch.optim.Adam, lr=lr), period, outer), x, steps)
 
 
-EXERCISES = {
-    "ring_all_reduce": (
-        Assignment(
-            "ring_all_reduce",
-            _priced,
-            (
-                Law("every worker ends with the mean of all rows", _around(4, 3, "rows")),
-                Law("the same with 5 workers", _around(5, 2, "rows")),
-                Law("it takes 2 (n - 1) rounds", _around(5, 2, "rounds")),
-                Law("every worker sends 2 (n - 1)/n d numbers", _around(5, 2, "numbers")),
-            ),
-            _ring,
-            RING,
+ASSIGNMENTS = (
+    Assignment(
+        "ring_all_reduce",
+        _priced,
+        (
+            Law("every worker ends with the mean of all rows", _around(4, 3, "rows")),
+            Law("the same with 5 workers", _around(5, 2, "rows")),
+            Law("it takes 2 (n - 1) rounds", _around(5, 2, "rounds")),
+            Law("every worker sends 2 (n - 1)/n d numbers", _around(5, 2, "numbers")),
         ),
+        _ring,
+        RING,
     ),
-    "local_sgd": (
-        Assignment(
-            "local_sgd",
-            lambda x, gradient, lr, period, steps: rows(methods.local_sgd(sgd(lr), period), x, steps),
-            (
-                Law("with period 1 it is parallel SGD", path(0.1, 1)),
-                Law("with period 3 it is `methods.local_sgd`", path(0.1, 3)),
-                Law("the same with 5 workers and period 2", path(0.05, 2, n=5)),
-            ),
-            _local_sgd,
-            LOCAL_SGD,
+    Assignment(
+        "local_sgd",
+        lambda x, gradient, lr, period, steps: rows(methods.local_sgd(sgd(lr), period), x, steps),
+        (
+            Law("with period 1 it is parallel SGD", path(0.1, 1)),
+            Law("with period 3 it is `methods.local_sgd`", path(0.1, 3)),
+            Law("the same with 5 workers and period 2", path(0.05, 2, n=5)),
         ),
+        _local_sgd,
+        LOCAL_SGD,
     ),
-    "diloco": (
-        Assignment(
-            "diloco",
-            _catalogue_diloco,
-            (
-                Law("with outer rate 1 and no momentum it averages Adam's x every 3 steps", path(0.1, 3, 1.0, 0.0)),
-                Law("with Nesterov's momentum it is `methods.diloco`", path(0.1, 2, 0.7, 0.9)),
-                Law("the same with 5 workers and period 1", path(0.05, 1, 0.5, 0.8, n=5)),
-            ),
-            _diloco,
-            DILOCO,
+    Assignment(
+        "diloco",
+        _catalogue_diloco,
+        (
+            Law("with outer rate 1 and no momentum it averages Adam's x every 3 steps", path(0.1, 3, 1.0, 0.0)),
+            Law("with Nesterov's momentum it is `methods.diloco`", path(0.1, 2, 0.7, 0.9)),
+            Law("the same with 5 workers and period 1", path(0.05, 1, 0.5, 0.8, n=5)),
         ),
+        _diloco,
+        DILOCO,
     ),
-}
+)

@@ -222,40 +222,35 @@ POWER_SGD: Mapping[str, Any] = {
     "Q is a sum: 1/n is missing": {"total": True},
 }
 
-EXERCISES = {
-    "qsgd": (
-        Assignment("qsgd", _quantised, QSGD_LAWS, _qsgd, QSGD_ERRORS),
-        Assignment(
-            "variance",
-            _measured_variance,
-            (Law("`variance` is E|C(v) - v|^2, as measured on 10,000 messages", _asked_variance, NOISE / 2),),
-            _variance,
-            VARIANCE,
-        ),
+ASSIGNMENTS = (
+    Assignment("qsgd", _quantised, QSGD_LAWS, _qsgd, QSGD_ERRORS),
+    Assignment(
+        "variance",
+        _measured_variance,
+        (Law("`variance` is E|C(v) - v|^2, as measured on 10,000 messages", _asked_variance, NOISE / 2),),
+        _variance,
+        VARIANCE,
+        "qsgd",
     ),
-    "ef_sgd": (
-        Assignment(
-            "ef_sgd",
-            lambda x, gradient, compress, lr, steps: rows(methods.mem_sgd(sgd(lr), compress.compressor), x, steps),
-            (
-                Law("without compression it is parallel SGD", path(_Rows(Dense()), RATES)),
-                Law("with the 2 largest of 12 it is `methods.mem_sgd`", path(_Rows(TopK(k=2)), np.full(6, 0.1))),
-                Law("the same at rates that fall, with 5 workers", path(_Rows(TopK(k=2)), RATES, n=5)),
-            ),
-            _ef_sgd,
-            EF_SGD,
+    Assignment(
+        "ef_sgd",
+        lambda x, gradient, compress, lr, steps: rows(methods.mem_sgd(sgd(lr), compress.compressor), x, steps),
+        (
+            Law("without compression it is parallel SGD", path(_Rows(Dense()), RATES)),
+            Law("with the 2 largest of 12 it is `methods.mem_sgd`", path(_Rows(TopK(k=2)), np.full(6, 0.1))),
+            Law("the same at rates that fall, with 5 workers", path(_Rows(TopK(k=2)), RATES, n=5)),
         ),
+        _ef_sgd,
+        EF_SGD,
     ),
-    "power_sgd": (
-        Assignment(
-            "power_sgd",
-            lambda x, gradient, right, lr, steps: rows(methods.power_sgd(sgd(lr), right.shape[1]), x, steps),
-            (
-                Law("with rank 2 it is `methods.power_sgd`", _power_path(4, (4, 6), 2)),
-                Law("the same with rank 1 and 5 workers", _power_path(5, (4, 3), 1)),
-            ),
-            _power_sgd,
-            POWER_SGD,
+    Assignment(
+        "power_sgd",
+        lambda x, gradient, right, lr, steps: rows(methods.power_sgd(sgd(lr), right.shape[1]), x, steps),
+        (
+            Law("with rank 2 it is `methods.power_sgd`", _power_path(4, (4, 6), 2)),
+            Law("the same with rank 1 and 5 workers", _power_path(5, (4, 3), 1)),
         ),
+        _power_sgd,
+        POWER_SGD,
     ),
-}
+)

@@ -16,11 +16,10 @@ from commeff.experiments.config.contained import contained
 from commeff.experiments.config.plugins import loaded
 from commeff.experiments.exercises import averaging, compression, gossiping, splitting
 from commeff.experiments.exercises.assignment import Assignment, Law, Solution, known
-from commeff.experiments.exercises.stubs import answered
+from commeff.experiments.exercises.stubs import NAMES, answered
 
-EXERCISES: Mapping[str, tuple[Assignment, ...]] = (
-    averaging.EXERCISES | gossiping.EXERCISES | compression.EXERCISES | splitting.EXERCISES
-)
+ASSIGNMENTS = averaging.ASSIGNMENTS + gossiping.ASSIGNMENTS + compression.ASSIGNMENTS + splitting.ASSIGNMENTS
+EXERCISES = {name: [each for each in ASSIGNMENTS if name in (each.name, each.beside)] for name in NAMES}
 SECONDS = 10.0  # that a law waits for a student's function; the right ones take less than one
 IMPURE = "it gives another answer when it is asked again: keep nothing outside the function"
 

@@ -152,38 +152,37 @@ BUBBLE: Mapping[str, Any] = {
     "this is idle time in micro-batches: divide by m": {"idle": lambda p, m: p - 1},
 }
 
-EXERCISES = {
-    "zero_memory": (
-        Assignment(
-            "zero_memory",
-            _zero_memory,
-            (
-                Law("at stage 0 every GPU has all, as `commeff.planner` counts", _memory(0)),
-                Law("stage 1 divides the optimizer, stage 2 gradients too", _memory(1, 2)),
-                Law("stage 3 divides all, and has two layers whole", _memory(3)),
-            ),
-            _zero_memory,
-            ZERO_MEMORY,
+ASSIGNMENTS = (
+    Assignment(
+        "zero_memory",
+        _zero_memory,
+        (
+            Law("at stage 0 every GPU has all, as `commeff.planner` counts", _memory(0)),
+            Law("stage 1 divides the optimizer, stage 2 gradients too", _memory(1, 2)),
+            Law("stage 3 divides all, and has two layers whole", _memory(3)),
         ),
-        Assignment(
-            "zero_traffic",
-            _moved,
-            (Law("`zero_traffic` is what a ring moves in a step", _traffic),),
-            _zero_traffic,
-            ZERO_TRAFFIC,
-        ),
+        _zero_memory,
+        ZERO_MEMORY,
     ),
-    "one_f_one_b": (
-        Assignment(
-            "one_f_one_b",
-            _ordered,
-            (
-                Law("with many micro-batches it is the order of `commeff.planner`", _orders(*PIPES[:3])),
-                Law("the same with fewer micro-batches than stages", _orders(*PIPES[3:])),
-            ),
-            _one_f_one_b,
-            ONE_F_ONE_B,
-        ),
-        Assignment("bubble", _idle, (Law("`bubble` is idle time over ideal time", _bubbles),), _bubble, BUBBLE),
+    Assignment(
+        "zero_traffic",
+        _moved,
+        (Law("`zero_traffic` is what a ring moves in a step", _traffic),),
+        _zero_traffic,
+        ZERO_TRAFFIC,
+        "zero_memory",
     ),
-}
+    Assignment(
+        "one_f_one_b",
+        _ordered,
+        (
+            Law("with many micro-batches it is the order of `commeff.planner`", _orders(*PIPES[:3])),
+            Law("the same with fewer micro-batches than stages", _orders(*PIPES[3:])),
+        ),
+        _one_f_one_b,
+        ONE_F_ONE_B,
+    ),
+    Assignment(
+        "bubble", _idle, (Law("`bubble` is idle time over ideal time", _bubbles),), _bubble, BUBBLE, "one_f_one_b"
+    ),
+)

@@ -68,12 +68,12 @@ def has_what_a_run_asks_for(case: TaskCase) -> None:
     )
     model: object = task.model()
     require(isinstance(model, nn.Module), f"{case.name}: model() gives a {type(model).__name__}: return an nn.Module")
-    batch: object = task.batch(0, [0, 2])
-    tensors = isinstance(batch, tuple) and all(isinstance(part, Tensor) for part in batch)
+    batch: Any = task.batch(0, [0, 2])
     require(
-        tensors, f"{case.name}: batch() gives a {type(batch).__name__}: return a tuple of tensors, each (w, b, ...)"
+        isinstance(batch, tuple) and all(isinstance(part, Tensor) for part in batch),
+        f"{case.name}: batch() gives a {type(batch).__name__}: return a tuple of tensors, each (w, b, ...)",
     )
-    shapes = [tuple(part.shape) for part in task.batch(0, [0, 2])]
+    shapes = [tuple(part.shape) for part in batch]
     require(
         all(len(shape) >= 2 and shape[0] == 2 for shape in shapes),
         f"{case.name}: the batch of 2 workers has shapes {shapes}: every part begins (2, b, ...)",
@@ -133,16 +133,15 @@ def has_a_loss(case: TaskCase) -> None:
     task = case.build()
     model, batch = task.model(), task.batch(0, range(WORKERS))
     for worker in range(WORKERS):
-        loss: object = task.loss(model, *_row(batch, worker))
+        loss: Any = task.loss(model, *_row(batch, worker))
         require(isinstance(loss, Tensor), f"{case.name}: loss() gives a {type(loss).__name__}: return a scalar tensor")
-        value = task.loss(model, *_row(batch, worker))
         require(
-            value.shape == (), f"{case.name}: loss() has shape {tuple(value.shape)}: return the mean of the minibatch"
+            loss.shape == (), f"{case.name}: loss() has shape {tuple(loss.shape)}: return the mean of the minibatch"
         )
-        start = float(value.detach())
+        start = float(loss.detach())
         require(math.isfinite(start), f"{case.name}: loss() of worker {worker} is {start} at the start")
-        require(value.requires_grad, f"{case.name}: loss() has no gradient: compute it from the model, without no_grad")
-        value.backward()
+        require(loss.requires_grad, f"{case.name}: loss() has no gradient: compute it from the model, without no_grad")
+        loss.backward()
     moved = [name for name, p in model.named_parameters() if p.grad is not None and bool((p.grad != 0).any())]
     require(bool(moved), f"{case.name}: the gradient of loss() is 0 in every parameter: is the model used?")
 
