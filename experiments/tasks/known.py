@@ -27,9 +27,25 @@ class PointModel(nn.Module):
 
 
 class Known:
-    """What the tasks without samples share."""
+    """What the tasks without samples share.
+
+    A task sets `_tables`, each (n, ...), what of f_i a minibatch holds; the `_noise` beside them; and what makes its
+    `_point`.
+    """
 
     size = 0
+    _tables: Sequence[Tensor]
+    _noise: Noise
+    _point: Callable[[], PointModel]
+
+    def model(self) -> nn.Module:
+        """The point x = 0."""
+        return self._point()
+
+    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
+        """The rows of the tables that are the workers', and xi at `step`, each with (w, 1) before its own shape."""
+        rows = [rows_of(table, workers) for table in self._tables] + [self._noise.at(step, workers)]
+        return tuple(row[:, None] for row in rows)
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """F_i(x; xi) = f_i(x) + <xi, x>, a scalar."""

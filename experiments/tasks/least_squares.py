@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
 from commeff import require
-from commeff.experiments.tasks.known import Known, Noise, PointModel, rows_of
+from commeff.experiments.tasks.known import Known, Noise, PointModel
 
 
 def objective(x: Tensor, hessian: Tensor, pull: Tensor, start: Tensor, noise: Tensor) -> Tensor:
@@ -69,17 +69,8 @@ class LeastSquares(Known):
         self.hessians, self.pulls = a.mT @ a, (a.mT @ b[:, :, None])[:, :, 0]  # (n, d, d), (n, d)
         self._starts = 0.5 * b.square().sum(1)
         self.optimum = torch.linalg.solve(self.hessians.mean(0), self.pulls.mean(0))
+        self._tables, self._point = (self.hessians, self.pulls, self._starts), partial(PointModel, objective, dimension)
         self._noise = Noise(seed, workers, dimension, sigma / dimension**0.5)
-
-    def model(self) -> nn.Module:
-        """The point x = 0."""
-        return PointModel(objective, self.optimum.numel())
-
-    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """(H_i, A_i^T b_i, |b_i|^2 / 2, xi_i) of `workers` at `step`, each with (w, 1) before its own shape."""
-        tables = (self.hessians, self.pulls, self._starts)
-        hessians, pulls, starts = (rows_of(table, workers)[:, None] for table in tables)
-        return hessians, pulls, starts, self._noise.at(step, workers)[:, None]
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|, relative |x - x*| / |x*|."""

@@ -56,7 +56,8 @@ class LocalRisks:
     ) -> None:
         from scipy.sparse import block_diag, csr_array
 
-        self.n, self.d, self._names, self.strength = len(indices), inputs.shape[1], (loss, regulariser), strength
+        self.n, self.d, self.strength = len(indices), inputs.shape[1], strength
+        self._square, self.convex = loss == "square", regulariser == "l2" or strength == 0
         self._loss, self._curvature = LOSSES[loss]
         self._regulariser, self._bend = REGULARISERS[regulariser]
         self._inputs = [csr_array(inputs[rows]) for rows in indices]
@@ -90,11 +91,6 @@ class LocalRisks:
         return float(values.mean()), gradients.mean(0)
 
     @cached_property
-    def convex(self) -> bool:
-        """Whether f is."""
-        return self._names[1] == "l2" or self.strength == 0
-
-    @cached_property
     def grams(self) -> NDArray[np.float64]:
         """(n, d, d): A_i^T A_i / n_i."""
         return np.stack([(inputs.T @ inputs).toarray() / inputs.shape[0] for inputs in self._inputs])
@@ -110,7 +106,7 @@ class LocalRisks:
         if not self.convex:
             return constants
         mu = self.strength
-        if self._names[0] == "square":  # of Polyak and Lojasiewicz where nothing regularises: the least that is not 0
+        if self._square:  # of Polyak and Lojasiewicz where nothing regularises: the least that is not 0
             least = spectrum[0] if self.strength else spectrum[spectrum > SMALL * spectrum[-1]][0]
             mu += self._curvature * float(max(least, 0.0))
         return constants | ({"mu": mu, "kappa": constants["L"] / mu} if mu else {})
@@ -133,7 +129,7 @@ class LocalRisks:
         return value
 
     def _hessian(self, x: Vector) -> NDArray[np.float64]:
-        if self._names[0] == "square":
+        if self._square:
             return self._curvature * self.grams.mean(0) + self.strength * np.eye(self.d)
         total = self.strength * np.eye(self.d)
         for inputs, targets in zip(self._inputs, self._targets, strict=True):

@@ -119,7 +119,8 @@ class Logistic(Supervised):
         x = parameters_to_vector(model.parameters()).detach().cpu().double().numpy()
         value, gradient = self._risks.mean(x)
         metrics["gradient"] = float(gradient @ gradient)
-        return metrics if self._least is None else metrics | {"suboptimality": max(value - self._least, 0.0)}
+        least = self._risks.least
+        return metrics if least is None else metrics | {"suboptimality": max(value - least, 0.0)}
 
     @cached_property
     def _risks(self) -> LocalRisks:
@@ -129,10 +130,6 @@ class Logistic(Supervised):
             inputs = np.hstack([inputs, np.ones((len(inputs), 1))])
         indices = [np.arange(len(inputs))] if self._weighted else [*self.partition.indices]
         return LocalRisks(inputs, targets, indices, "logistic", self._regulariser, self._l2)
-
-    @cached_property
-    def _least(self) -> float | None:
-        return self._risks.least
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """log(1 + exp(-y <x, a>)) + l2 r(x) of each sample."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch.nn.utils import parameters_to_vector
 
 from commeff import require
 from commeff.compressors.scratch import bands, tile_size
-from commeff.experiments.tasks.known import Known, Noise, PointModel, rows_of
+from commeff.experiments.tasks.known import Known, Noise, PointModel
 from commeff.experiments.tasks.models import DTYPES
 
 
@@ -69,7 +69,8 @@ class Quadratic(Known):
             raise ValueError(
                 f"columns must divide dimension, got {columns} and {dimension}: x is a matrix of them; give another"
             )
-        self._shape = (dimension // columns, columns) if columns > 1 else (dimension,)
+        shape = (dimension // columns, columns) if columns > 1 else (dimension,)
+        self._point = partial(PointModel, objective, *shape, dtype=self.dtype)
         rng = np.random.default_rng(seed)
         optimum = rng.standard_normal(dimension)
         pull = rng.standard_normal((workers, dimension))
@@ -83,22 +84,13 @@ class Quadratic(Known):
 
         self.curvatures = torch.from_numpy(curvatures).to(self.dtype)  # (n, d)
         self.centres = torch.from_numpy(centres).to(self.dtype)  # (n, d)
+        self._tables = self.curvatures, self.centres
         pulls = [
             (self.curvatures[:, band] * self.centres[:, band]).sum(0)
             for band in bands(workers, dimension, self.centres.device)
         ]
         self.optimum = torch.cat(pulls) / self.curvatures.sum(0)  # (d,)
         self._noise = Noise(seed, workers, dimension, sigma / dimension**0.5, self.dtype)
-
-    def model(self) -> nn.Module:
-        """The point x = 0."""
-        return PointModel(objective, *self._shape, dtype=self.dtype)
-
-    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """(A_i, b_i, xi_i) of `workers` at `step`, each (w, 1, d)."""
-        tables = rows_of(self.curvatures, workers), rows_of(self.centres, workers), self._noise.at(step, workers)
-        curvatures, centres, noise = (rows[:, None] for rows in tables)
-        return curvatures, centres, noise
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss f(x), val_loss f(x) - f(x*), distance |x - x*|."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -112,15 +112,9 @@ class Risk(Known):
         indices = blocks if data == "drawn" else split(partition, targets, workers, seed, alpha, shards).indices
         self.workers, self.label = workers, f"{data}, {loss} loss"
         self._risks = LocalRisks(inputs, targets, indices, loss, regulariser, strength)
+        self._tables = [torch.arange(workers)]  # the number of a worker stands for all its samples
+        self._point = partial(PointModel, partial(objective, self._risks), self._risks.d)
         self._noise = Noise(seed, workers, self._risks.d, sigma / self._risks.d**0.5)
-
-    def model(self) -> nn.Module:
-        """x = 0."""
-        return PointModel(partial(objective, self._risks), self._risks.d)
-
-    def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The workers' own numbers, (w, 1), which stand for all their samples, and xi, (w, 1, d)."""
-        return torch.tensor([[worker] for worker in workers]), self._noise.at(step, workers)[:, None]
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """train_loss, gradient and val_loss."""

@@ -220,8 +220,8 @@ def test_the_suboptimality_is_that_of_what_the_workers_minimise(weighted: bool) 
         total.backward()
         return total
 
-    assert task._least is not None
-    start = float(closure().detach()) - task._least
+    assert task._risks.least is not None
+    start = float(closure().detach()) - task._risks.least
     assert task.evaluate(model)["suboptimality"] == pytest.approx(start, rel=1e-12)
     optimizer.step(closure)
     assert 0 <= task.evaluate(model)["suboptimality"] < 1e-13
