@@ -94,5 +94,5 @@ def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:
 def _read_digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     from sklearn import datasets  # late: a second of import that other tasks do not need
 
-    pixels, labels = datasets.load_digits(return_X_y=True)
-    return pixels, labels
+    images: tuple[NDArray[np.float64], NDArray[np.int64]] = datasets.load_digits(return_X_y=True)
+    return images

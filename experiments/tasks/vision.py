@@ -1,4 +1,9 @@
-"""What the tasks on images share: classification by cross-entropy, the split, augmentation of training batches."""
+"""What the tasks on images share: classification by cross-entropy, the split, augmentation of training batches.
+
+Images are changed at random by pure functions of (seed, step, worker, position in the batch): the numbers come from a
+counter-based generator, so a batch is the same whichever workers are hosted together, and steps can be drawn in any
+order.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,60 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff import require
-from commeff.experiments.tasks.augment import AUGMENTATIONS, stream
+from commeff.compressors import WorkerRandom
 from commeff.experiments.tasks.images import ImageSet
 from commeff.experiments.tasks.models import ARCHITECTURES, DTYPES, NetworkSettings, has_batch_norm, seeded
 from commeff.experiments.tasks.supervised import Supervised
+
+PAD = 4  # pixels of black on each side before a crop (He et al., arXiv 1512.03385, section 4.2)
+
+
+def none(images: Tensor, random: WorkerRandom) -> Tensor:
+    """The images as they are."""
+    return images
+
+
+def crop(images: Tensor, random: WorkerRandom) -> Tensor:
+    """Pad with 4 black pixels on each side, and cut a random window of the old size out of each image."""
+    places = (random.uniform(2 * images.shape[1]) * (2 * PAD + 1)).long()  # uniform corners, 0 ... 2 PAD
+    return windows(images, *places.chunk(2, dim=1))
+
+
+def crop_flip(images: Tensor, random: WorkerRandom) -> Tensor:
+    """`crop`, then mirror half of the images, left to right."""
+    mirrored = random.fork(1).uniform(images.shape[1]) < 0.5
+    return flipped(crop(images, random), mirrored)
+
+
+AUGMENTATIONS: dict[str, Callable[..., Tensor]] = {
+    "none": none,
+    "crop": crop,
+    "crop_flip": crop_flip,
+}
+
+
+def stream(seed: int, step: int, workers: Sequence[int]) -> WorkerRandom:
+    """The random numbers of these workers' batches at a step."""
+    return WorkerRandom(seed, workers, step, ("augment",))
+
+
+def windows(images: Tensor, top: Tensor, left: Tensor) -> Tensor:
+    """Windows of images (w, b, c, h, h) padded by `PAD` zeros, with their corners at (top, left), both (w, b).
+
+    >>> image = torch.arange(1, 5).view(1, 1, 1, 2, 2)
+    >>> windows(image, torch.tensor([[3]]), torch.tensor([[4]]))[0, 0, 0]
+    tensor([[0, 0],
+            [1, 2]])
+    """
+    size = images.shape[-1]
+    padded = F.pad(images.flatten(0, 1), (PAD, PAD, PAD, PAD))
+    every = padded.unfold(2, size, 1).unfold(3, size, 1)  # a view (w b, c, places, places, size, size)
+    return every[torch.arange(len(padded)), :, top.flatten(), left.flatten()].view(images.shape)
+
+
+def flipped(images: Tensor, mirrored: Tensor) -> Tensor:
+    """Images (w, b, c, h, h), those mirrored left to right for which `mirrored` (w, b) is true."""
+    return torch.where(mirrored[..., None, None, None], images.flip(-1), images)
 
 
 class Classifier(Supervised):
@@ -83,17 +138,17 @@ class Vision(Classifier):
         workers: int,
         seed: int,
         model: str,
-        width: int | None,
-        norm: str | None,
-        batch: int,
-        partition: str,
-        alpha: float,
-        shards: int,
-        weighted: bool,
-        augment: str,
-        probe: int | None,
-        validation: int | None,
-        dtype: str,
+        width: int | None = None,
+        norm: str | None = None,
+        batch: int = 32,
+        partition: str = "dirichlet",
+        alpha: float = 0.3,
+        shards: int = 2,
+        weighted: bool = False,
+        augment: str = "none",
+        probe: int | None = 2048,
+        validation: int | None = None,
+        dtype: str = "float32",
     ) -> None:
         self._augment = require.choose(AUGMENTATIONS, augment=augment)
         chosen, kind = require.choose(ARCHITECTURES, model=model), require.choose(DTYPES, dtype=dtype)

@@ -37,21 +37,7 @@ def noise(images: int = 512, classes: int = 10) -> ImageSet:
 def tasks(dtype: str) -> dict[str, Task]:
     """ResNet-20 on noise with the batches of the CIFAR-10 grid, and the GPT on the text of this file."""
     resnet = Vision(
-        noise(),
-        workers=WORKERS,
-        seed=0,
-        model="resnet20",
-        width=None,
-        norm=None,
-        batch=16,
-        partition="iid",
-        alpha=1.0,
-        shards=1,
-        weighted=False,
-        augment="none",
-        probe=None,
-        validation=None,
-        dtype=dtype,
+        noise(), workers=WORKERS, seed=0, model="resnet20", batch=16, partition="iid", probe=None, dtype=dtype
     )
     return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
 

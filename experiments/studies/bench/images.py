@@ -31,17 +31,11 @@ def task(model: str, workers: int, batch: int, augment: str) -> Vision:
         workers=workers,
         seed=0,
         model=model,
-        width=None,
         norm="batch",
         batch=batch,
         partition="iid",
-        alpha=1.0,
-        shards=2,
-        weighted=False,
         augment=augment,
         probe=None,
-        validation=None,
-        dtype="float32",
     )
 
 

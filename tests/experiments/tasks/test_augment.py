@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from commeff.experiments.tasks.augment import AUGMENTATIONS, PAD, crop, crop_flip, flipped, stream, windows
+from commeff.experiments.tasks.vision import AUGMENTATIONS, PAD, crop, crop_flip, flipped, stream, windows
 
 SIDE = 6
 every_augmentation = pytest.mark.parametrize("name", AUGMENTATIONS)
