@@ -52,8 +52,9 @@ def save(model: nn.Module, folder: Path, origin: Path | None = None) -> None:
     tensors = {hub_name: _turned(named[name].detach(), turned) for name, hub_name, turned in renamed(model)}
     facts = {"architectures": [kin.architecture], "model_type": kin.kind, **kin.facts(model)}
     if facts.get("bias") is False:
-        zeros = [(module, outputs) for module, outputs in _outputs(model) if f"{module}.bias" not in tensors]
-        tensors |= {f"{module}.bias": model.get_parameter("norm.weight").new_zeros(size) for module, size in zeros}
+        for name, hub_name, _ in renamed(model):
+            if not isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding):
+                tensors[f"{hub_name.rpartition('.')[0]}.bias"] = named[name].detach().new_zeros(len(named[name]))
     facts["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
     beside: list[Path] = []
     if origin is not None:
@@ -96,8 +97,13 @@ def load(folder: Path, dropout: float | None = None) -> nn.Module:
     tensors = {_full(name, kin): tensor.clone() for name, tensor in _read(folder)}  # in memory that is aligned
     state, tied = {}, model.get_parameter("head.weight") is model.get_parameter("tokens.weight")
     for name, hub_name, turned in renamed(model):
-        tensor = tensors.pop(hub_name, None)
-        state[name] = _checked(model.get_parameter(name), None if tensor is None else _turned(tensor, turned), hub_name)
+        tensor, expected = tensors.pop(hub_name, None), model.get_parameter(name)
+        tensor = None if tensor is None else _turned(tensor, turned)
+        if tensor is None or tensor.shape != expected.shape:
+            got = "none" if tensor is None else str(tuple(tensor.shape))
+            must = f"{hub_name} must have shape {tuple(expected.shape)} as {CONFIG} has it"
+            raise DataError(f"{must}, got {got}: correct that")
+        state[name] = tensor
     head = tensors.pop("lm_head.weight", None)
     if tied and head is not None and not torch.equal(head, state["tokens.weight"]):
         raise DataError("lm_head.weight must be the embedding where tie_word_embeddings is true, got another tensor")
@@ -173,24 +179,9 @@ def _turned(tensor: Tensor, turned: bool) -> Tensor:
     return tensor.T.contiguous() if turned else tensor.contiguous()
 
 
-def _outputs(model: nn.Module) -> Iterator[tuple[str, int]]:
-    """The modules that have a bias in `transformers`, by their names there, and the size of the bias."""
-    for name, hub_name, _ in renamed(model):
-        module = model.get_submodule(name.rpartition(".")[0])
-        if not isinstance(module, nn.Embedding):
-            yield hub_name.rpartition(".")[0], model.get_parameter(name).shape[0]
-
-
 def _full(name: str, kin: Family) -> str:
     """GPT-2's own file leaves the first word out."""
     return f"transformer.{name}" if kin.kind == "gpt2" and name.startswith(("h.", "wte.", "wpe.", "ln_f.")) else name
-
-
-def _checked(expected: Tensor, tensor: Tensor | None, name: str) -> Tensor:
-    if tensor is None or tensor.shape != expected.shape:
-        got = "none" if tensor is None else str(tuple(tensor.shape))
-        raise DataError(f"{name} must have shape {tuple(expected.shape)} as {CONFIG} has it, got {got}: correct that")
-    return tensor
 
 
 def _read(folder: Path) -> Iterator[tuple[str, Tensor]]:

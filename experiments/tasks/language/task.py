@@ -22,8 +22,7 @@ from commeff.experiments.tasks.language.huggingface import CONFIG, digest_of, pr
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, Preset, preset
-from commeff.experiments.tasks.language.text import load, pieces, spaced, token_folder, windows
-from commeff.experiments.tasks.language.tokens import describe, tokenised
+from commeff.experiments.tasks.language.text import describe, load, pieces, spaced, token_folder, tokenised, windows
 from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
@@ -116,9 +115,7 @@ class Language(Settled):
         self.text = load(data, data_dir)
         if digest not in (None, _digest(self.text.digest, model)):
             files = (f"{data} and {model}", "tokens and weights") if _folder(model) else (data, "tokens")
-            raise DataError(
-                "{} must be the {} that the run was made with, got others: bring those back".format(*files)
-            )
+            raise DataError("{} must be the {} that the run was made with, got others: bring those back".format(*files))
         if documents and self.text.separator is None:
             raise ValueError(
                 f"documents must be false for {data}, which has no separators: tokenise it with --documents"

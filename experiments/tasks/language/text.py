@@ -1,12 +1,26 @@
-"""A text, as bytes or tokens: its files, the three splits, each worker's piece, and the windows cut from it."""
+"""A text, as bytes or tokens: its files, the three splits, each worker's piece, and the windows cut from it.
+
+A tokenised text is a folder of memory-mapped token numbers in nanoGPT's layout, and a tokens.json that describes them.
+
+    tokens.json      vocabulary, dtype, separator, how many tokens each file has, their SHA-256
+    train.bin        token numbers one after the other, uint16 or uint32, little-endian, no header
+    val.bin, test.bin
+    tokenizer.json   where pairs were merged, in the format of the `tokenizers` package
+
+A folder that nanoGPT has prepared is read, too, once it has a tokens.json such as `{"vocabulary": 50257}` beside its
+train.bin and val.bin; without a test.bin the test text is the validation text.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +31,14 @@ from commeff.experiments.data.folder import ENVIRONMENT, DataError
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.data.texts import KNOWN, text_files
 from commeff.experiments.data.verify import md5
-from commeff.experiments.tasks.language.tokens import describe, mapped, tokenised
+from commeff.files import regular
 
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
-
-Pieces = list[tuple[int, int]]
+MANIFEST = "tokens.json"
+FILES = {"train": "train.bin", "validation": "val.bin", "test": "test.bin"}
+DTYPES: Mapping[str, Any] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+LARGEST = 1 << 20  # bytes of a tokens.json
+CHUNK = 1 << 24  # tokens looked at in one go
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +68,7 @@ def load(data: str, data_dir: str | None) -> Text:
     at the two cuts. The data folder is data_dir, by default the environment variable COMMEFF_DATA.
     """
     if (folder := token_folder(data, data_dir)) is not None:
-        meta = describe(folder)
-        return Text(**mapped(folder), vocabulary=meta.vocabulary, separator=meta.separator, digest=meta.digest)
+        return mapped(folder)
     paths, remedy = text_files(data, data_dir)
     texts = [read(path, remedy) for path in paths]
     sums = DATA_SETS[data].files.values() if data in KNOWN else ()
@@ -68,6 +84,99 @@ def token_folder(data: str, data_dir: str | None) -> Path | None:
     if folder := data_dir or os.environ.get(ENVIRONMENT):
         places.append(Path(folder).expanduser() / data)
     return next((place for place in places if data not in KNOWN and tokenised(place)), None)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The contents of tokens.json.
+
+    vocabulary : how many different tokens there can be.
+    dtype : "uint16" or "uint32".
+    separator : the token that every document begins with; None where the text is one.
+    digest : SHA-256 of tokens.json, which holds those of the files: what a run's name has of them.
+    sizes : tokens of each file, as far as it says.
+    """
+
+    vocabulary: int
+    dtype: str
+    separator: int | None
+    digest: str
+    sizes: Mapping[str, int]
+
+
+def tokenised(folder: Path) -> bool:
+    """Whether a folder holds a tokenised text."""
+    return (folder / MANIFEST).is_file()
+
+
+def describe(folder: Path) -> Tokens:
+    """Read tokens.json; `DataError` in one line where it is invalid."""
+    path = folder / MANIFEST
+    try:
+        with open(path, "rb", opener=regular) as file:
+            content = file.read(LARGEST + 1)
+        facts = json.loads(content) if len(content) <= LARGEST else None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{path} cannot be read ({' '.join(str(error).split())[:200]}): tokenise the text anew"
+        ) from None
+    facts = facts if isinstance(facts, dict) else {}
+    vocabulary, dtype, separator = facts.get("vocabulary"), facts.get("dtype", "uint16"), facts.get("separator")
+    sizes = facts.get("tokens", {})
+    if not isinstance(vocabulary, int) or not _whole(vocabulary, 1, 1 << 32) or dtype not in list(DTYPES):
+        raise DataError(
+            f"{path} must give a vocabulary and a dtype, uint16 or uint32, got {str(vocabulary)[:40]!r} and "
+            f"{str(dtype)[:40]!r}: tokenise the text anew, or correct it"
+        )
+    if separator is not None and not _whole(separator, 0, vocabulary - 1):
+        raise DataError(
+            f"the separator in {path} must be a token below {vocabulary}, or null, got {str(separator)[:40]!r}: "
+            "correct it"
+        )
+    if not isinstance(sizes, dict) or not all(_whole(size, 0, 1 << 62) for size in sizes.values()):
+        raise DataError(f"the tokens in {path} must be counts by file name: tokenise the text anew, or leave them out")
+    return Tokens(vocabulary, dtype, separator, hashlib.sha256(content).hexdigest(), sizes)
+
+
+def mapped(folder: Path) -> Text:
+    """The tokens of a folder, (tokens,) uint16 or uint32, read from the files as they are used.
+
+    Raises
+    ------
+    DataError: a file is missing, cut short, or has a token beyond the vocabulary.
+    """
+    meta = describe(folder)
+    paths = {split: folder / name for split, name in FILES.items() if (folder / name).exists() or split != "test"}
+    texts = {split: _map(path, meta) for split, path in paths.items()}
+    texts = {"test": texts["validation"]} | texts
+    return Text(**texts, vocabulary=meta.vocabulary, separator=meta.separator, digest=meta.digest)
+
+
+def _map(path: Path, meta: Tokens) -> Tensor:
+    kind = DTYPES[meta.dtype]
+    try:
+        with open(path, "rb", opener=regular) as file:
+            size = os.fstat(file.fileno()).st_size
+            count, rest = divmod(size, kind.itemsize)
+            if not count or rest or count != meta.sizes.get(path.name, count):
+                raise DataError(
+                    f"{path} must hold {meta.sizes.get(path.name, 'some')} tokens of {kind.itemsize} bytes, got "
+                    f"{size} bytes: it was cut short or belongs to another tokens.json; tokenise the text anew"
+                )
+            tokens = np.memmap(file, kind, mode="c")  # private: nothing that is written would reach the file
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror or error}): tokenise the text anew") from None
+    most = max(int(tokens[start : start + CHUNK].max()) for start in range(0, len(tokens), CHUNK))
+    if most >= meta.vocabulary:
+        raise DataError(
+            f"tokens must be below the vocabulary, {meta.vocabulary}, got {most} in {path}: no model has a row for it; "
+            f"correct {MANIFEST}, or tokenise the text anew"
+        )
+    return torch.from_numpy(tokens)
+
+
+def _whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def read(path: Path, remedy: str) -> Tensor:
@@ -93,29 +202,19 @@ def cut(text: Tensor) -> Text:
     return Text(train, validation, test)
 
 
-def iid(length: int, workers: int) -> Pieces:
-    """Every worker has the whole text.
+def pieces(rule: str, length: int, workers: int) -> list[tuple[int, int]]:
+    """[start, stop) of the training text of each worker.
 
-    >>> iid(10, workers=3)
-    [(0, 10), (0, 10), (0, 10)]
-    """
-    return [(0, length)] * workers
+    Parameters
+    ----------
+    rule : "iid", every worker has the whole text; or "contiguous", worker i has the i-th of n nearly equal pieces, so
+        the workers differ as the text does.
 
-
-def contiguous(length: int, workers: int) -> Pieces:
-    """Worker i has the i-th of n nearly equal pieces of the text, so the workers differ as the text does.
-
-    >>> contiguous(10, workers=3)
-    [(0, 3), (3, 6), (6, 10)]
+    >>> pieces("iid", 10, workers=3), pieces("contiguous", 10, workers=3)
+    ([(0, 10), (0, 10), (0, 10)], [(0, 3), (3, 6), (6, 10)])
     """
     bounds = [length * worker // workers for worker in range(workers + 1)]
-    return list(pairwise(bounds))
-
-
-def pieces(rule: str, length: int, workers: int) -> Pieces:
-    """[start, stop) of the training text of each worker, by the rule called `rule`."""
-    rules: dict[str, Callable[[int, int], Pieces]] = {"iid": iid, "contiguous": contiguous}
-    return require.choose(rules, partition=rule)(length, workers)
+    return require.choose({"iid": [(0, length)] * workers, "contiguous": [*pairwise(bounds)]}, partition=rule)
 
 
 def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
@@ -128,18 +227,16 @@ def windows(text: Tensor, starts: Tensor, context: int) -> Tensor:
     return text[starts.unsqueeze(-1) + torch.arange(context + 1)].long()
 
 
-def spaced(text: Tensor, context: int, most: int | None = None) -> Tensor:
+def spaced(text: Tensor, context: int, most: int) -> Tensor:
     """Windows (count, context + 1) spread evenly over a text, no token being a target twice.
 
     Parameters
     ----------
-    most : most targets taken, though never less than one window; None: as many windows as the text holds.
+    most : most targets taken, though never less than one window.
 
-    >>> spaced(torch.arange(9), context=3)
+    >>> spaced(torch.arange(9), context=3, most=100)
     tensor([[0, 1, 2, 3],
             [4, 5, 6, 7]])
     """
-    count = (len(text) - 1) // context
-    if most is not None:
-        count = min(count, max(1, most // context))
+    count = min((len(text) - 1) // context, max(1, most // context))
     return windows(text, torch.arange(count) * (len(text) - 1) // count, context)

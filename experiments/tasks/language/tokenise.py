@@ -5,9 +5,11 @@ Pairs of bytes are merged (arXiv 1508.07909, GPT-2) by the `tokenizers` package.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -17,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import DataError
-from commeff.experiments.tasks.language.text import load
-from commeff.experiments.tasks.language.tokens import FILES, TOKENIZER, save
-from commeff.files import appearing
+from commeff.experiments.tasks.language.text import DTYPES, FILES, MANIFEST, load
+from commeff.files import appearing, regular
 
+TOKENIZER = "tokenizer.json"
 BYTES = 256  # all single bytes are tokens, so every text can be written
 PIECE = 1 << 20  # signs that are encoded in one go
 
@@ -104,7 +106,7 @@ def tokenise(
             draft.mkdir(parents=True)
             if tokenizer is not None:
                 (draft / TOKENIZER).write_text(tokenizer.to_str(pretty=True) + "\n", encoding="utf-8")
-            save(draft, vocabulary, begin, joined, more)
+            _save(draft, vocabulary, begin, joined, more)
     except OSError as error:
         raise DataError(f"{to} cannot be written ({error.strerror or error}): choose another folder") from None
     sizes = {split: len(tokens) for split, tokens in joined.items()}
@@ -168,6 +170,31 @@ def _decoded(text: bytes, data: str) -> str:
 def _joined(documents: list[NDArray[Any]], separator: int | None) -> NDArray[Any]:
     first = [] if separator is None else [np.array([separator], np.uint32)]
     return np.concatenate([part for document in documents for part in (*first, document)])
+
+
+def _save(
+    folder: Path, vocabulary: int, separator: int | None, splits: Mapping[str, NDArray[Any]], more: Mapping[str, Any]
+) -> None:
+    """Write the files of a tokenised text into a folder that is there; tokens.json comes last.
+
+    Parameters
+    ----------
+    folder : where.
+    vocabulary, separator : as in `Text`.
+    splits : the tokens of each of `FILES`.
+    more : what else tokens.json says.
+    """
+    dtype = "uint16" if vocabulary <= 1 << 16 else "uint32"
+    sums, sizes = {}, {}
+    for split, tokens in splits.items():
+        content = np.ascontiguousarray(tokens, DTYPES[dtype])
+        with open(folder / FILES[split], "wb", opener=regular) as file:
+            content.tofile(file)
+        sums[FILES[split]] = hashlib.sha256(content.data).hexdigest()
+        sizes[FILES[split]] = len(content)
+    facts = {"vocabulary": vocabulary, "dtype": dtype, "separator": separator, "tokens": sizes, "sha256": sums, **more}
+    with open(folder / MANIFEST, "w", encoding="utf-8", opener=regular) as file:
+        file.write(json.dumps(facts, indent=2) + "\n")
 
 
 def _package() -> Any:

@@ -19,9 +19,8 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.tasks import DataError, Language
 from commeff.experiments.tasks.language import GPT, Llama
-from commeff.experiments.tasks.language.text import load
+from commeff.experiments.tasks.language.text import DTYPES, load
 from commeff.experiments.tasks.language.tokenise import tokenise
-from commeff.experiments.tasks.language.tokens import DTYPES
 
 PLAY = "".join(f"\nSpeaker {k % 7}:\nWords é {k}, and words of {k % 11}.\n" for k in range(400))
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "width": 16, "context": 32, "batch": 4}
