@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,10 @@ class CIFAR10(Vision, Settled):
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """With the variant that is there in place of "auto" or "whole"."""
-        if settings["variant"] not in ("auto", "whole"):
-            return dict(settings)
-        try:
-            return {**settings, "variant": variant_of(locate(settings["variant"], settings["data_dir"]))}
-        except DataError:
-            return dict(settings)
+        if settings["variant"] in ("auto", "whole"):
+            with suppress(DataError):
+                return {**settings, "variant": variant_of(locate(settings["variant"], settings["data_dir"]))}
+        return dict(settings)
 
 
 def variant_of(folder: Path) -> str:

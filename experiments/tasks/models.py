@@ -198,4 +198,4 @@ def seeded(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Has the model BatchNorm layers, and so statistics that evaluation depends on?"""
-    return any(isinstance(module, BatchNorm) for module in model.modules())
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -26,11 +26,11 @@ from commeff.experiments.tasks.language.families import FAMILIES, Family, family
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.presets import Preset
+from commeff.experiments.tasks.language.text import read_json
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
-LARGEST = 1 << 26  # bytes of a JSON file
 KEPT = ("max_position_embeddings", "bos_token_id", "eos_token_id")  # of a model that training went on from
 BESIDE = (  # files of such a model that training leaves as they are
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json"),
@@ -204,12 +204,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb", opener=regular) as file:
-            content = file.read(LARGEST + 1)
-        facts = json.loads(content) if len(content) <= LARGEST else None
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}): get it anew") from None
-    if not isinstance(facts, dict):
+    _, facts = read_json(path, "get it anew")
+    if facts is None:
         raise DataError(f"{path} must hold names and values, got something else: get it anew")
     return facts

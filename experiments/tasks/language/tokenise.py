@@ -95,7 +95,11 @@ def tokenise(
         coded = {split: [_encode(tokenizer, text) for text in parts] for split, parts in read.items()}
     if begins and begin is None:
         begin, vocabulary = vocabulary, vocabulary + 1
-    joined = {split: _joined(parts, begin) for split, parts in coded.items()}
+    first = [] if begin is None else [np.array([begin], np.uint32)]
+    joined = {
+        split: np.concatenate([part for document in parts for part in (*first, document)])
+        for split, parts in coded.items()
+    }
     more = {
         "source": Path(data).name,
         "bytes": {split: len(content) for split, content in zip(FILES, contents, strict=True)},
@@ -165,11 +169,6 @@ def _decoded(text: bytes, data: str) -> str:
             f"pairs are merged in UTF-8 text, got {data}, which is none ({error.reason}): convert it, or take "
             f"--vocabulary {BYTES}, the bytes themselves"
         ) from None
-
-
-def _joined(documents: list[NDArray[Any]], separator: int | None) -> NDArray[Any]:
-    first = [] if separator is None else [np.array([separator], np.uint32)]
-    return np.concatenate([part for document in documents for part in (*first, document)])
 
 
 def _save(
