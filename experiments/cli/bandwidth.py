@@ -25,11 +25,9 @@ from commeff.experiments.cli.common import (
 def bandwidth(
     settings: Settings = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write utilisation,gbit_per_s; - prints only these.")
+        Path | None, typer.Option(metavar="FILE", help="Write utilisation,gbit_per_s; - prints only these.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Draw utilisation against bandwidth.")
-    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw utilisation against bandwidth.")] = None,
     layerwise: Annotated[
         bool,
         typer.Option(

@@ -17,42 +17,28 @@ if TYPE_CHECKING:
 
 def figure(
     store: Annotated[Path, typer.Argument(metavar="STORE|GRID", help="A folder of runs, or a grid file.")],
-    x: Annotated[str, typer.Option("--x", metavar="FORMULA", help="The horizontal axis.")] = "step",
-    y: Annotated[str, typer.Option("--y", metavar="FORMULA", help="The vertical axis.")] = "val_loss",
+    x: Annotated[str, typer.Option(metavar="FORMULA", help="The horizontal axis.")] = "step",
+    y: Annotated[str, typer.Option(metavar="FORMULA", help="The vertical axis.")] = "val_loss",
     per: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--per",
-            metavar="KEY",
-            help="A line per value; may be repeated. `name`: a grid's names.",
-            show_default=False,
-        ),
+        list[str] | None, typer.Option(metavar="KEY", help="A line per value; may be repeated. `name`: a grid's names.")
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="KEY=VALUE", help="Only these runs; may be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only these runs; may be repeated.")
     ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option("--grid", metavar="NAME", help="One grid of a store with several.", show_default=False),
-    ] = None,
+    grid: Annotated[str | None, typer.Option(metavar="NAME", help="One grid of a store with several.")] = None,
     slope: Annotated[
-        list[float] | None,
-        typer.Option("--slope", help="A grey guide line, this power of x; may be repeated.", show_default=False),
+        list[float] | None, typer.Option(help="A grey guide line, this power of x; may be repeated.")
     ] = None,
     log: Annotated[
         Literal["x", "y", "xy", "none"] | None,
-        typer.Option("--log", help="Logarithmic axes.  [default: those with a wide range]", show_default=False),
+        typer.Option(help="Logarithmic axes.  [default: those with a wide range]"),
     ] = None,
-    title: Annotated[str, typer.Option("--title", help="Title of the figure.", show_default=False)] = "",
-    x_label: Annotated[str, typer.Option("--x-label", help="Replaces the formula.", show_default=False)] = "",
-    y_label: Annotated[str, typer.Option("--y-label", help="Replaces the formula.", show_default=False)] = "",
-    style: Annotated[
-        Path | None,
-        typer.Option("--style", metavar="NAME|FILE", help="lecture, paper, or your own file.", show_default=False),
-    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the figure.", show_default=False)] = "",
+    x_label: Annotated[str, typer.Option(help="Replaces the formula.", show_default=False)] = "",
+    y_label: Annotated[str, typer.Option(help="Replaces the formula.", show_default=False)] = "",
+    style: Annotated[Path | None, typer.Option(metavar="NAME|FILE", help="lecture, paper, or your own file.")] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
+        Path, typer.Option(metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
     ] = Path("figure.png"),
     jobs: Annotated[
         int | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,10 +15,7 @@ def list_choices(
     ] = None,
     long: Annotated[
         bool,
-        typer.Option(
-            "--long",
-            help="Also messages, memory, restrictions, model splits and papers of each choice.",
-        ),
+        typer.Option("--long", help="Also messages, memory, restrictions, model splits and papers of each choice."),
     ] = False,
     parameters: Annotated[
         int, typer.Option(metavar="D", min=1, help="With --long: parameters of the model for which methods are priced.")
@@ -37,19 +34,19 @@ def list_choices(
     with refusals():
         from commeff.experiments.catalogue.describe import catalogue, overview
 
-        if long and group == "cluster":
+        rows: dict[str, Any]
+        if not long:
+            rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
+        elif group == "cluster":
             raise ValueError("--long must be left out of clusters, got both: commeff show cluster=NAME says all of one")
-        if long:
+        else:
             from commeff.experiments.catalogue.composition import NOTE, composition
 
-            details = composition(group, adopted(plugin), parameters, workers)
-            note = NOTE.format(parameters=parameters, workers=workers)
-        else:
-            rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
+            rows = composition(group, adopted(plugin), parameters, workers)
     if long and not as_json:
-        entries(details, note)
+        entries(rows, NOTE.format(parameters=parameters, workers=workers))
     else:
-        report(details if long else rows, as_json)
+        report(rows, as_json)
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:

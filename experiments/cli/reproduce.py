@@ -29,30 +29,22 @@ def reproduce(
         str | None, typer.Argument(metavar="TABLE", help="A name of --list, or your own table file, FILE.py.")
     ] = None,
     settings: Settings = None,
-    scale: Annotated[str, typer.Option("--scale", help="smoke, reduced or full.")] = "full",
+    scale: Annotated[str, typer.Option(help="smoke, reduced or full.")] = "full",
     list_tables: Annotated[bool, typer.Option("--list", help="List the tables that come with commeff.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; print the cost.")] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", help="One folder per run.  [default: runs/reproduce/TABLE]", show_default=False),
-    ] = None,
+    store: Annotated[Path | None, typer.Option(help="One folder per run.  [default: runs/reproduce/TABLE]")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Folder of the page.  [default: STORE/pages/SCALE]", show_default=False
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Folder of the page.  [default: STORE/pages/SCALE]")
     ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
-            "--records",
             metavar="FILE",
             help="Finished runs in one small file, FILE.tar.xz; its runs count as done, and new ones are added.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
+        int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]")
     ] = None,
     minutes: Minutes = None,
     plugin: Plugins = None,
