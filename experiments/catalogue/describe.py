@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from commeff.experiments.catalogue.borrowed import BORROWED
-from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.plugins import Choice, nodes
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, node, plain, takes
 from commeff.experiments.config.signature import written_docstrings
@@ -28,20 +28,17 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     if group == "model":
         raise ValueError("models belong to the tasks; `commeff show task=cifar10` says which that task has")
     if group == "cluster":
-        from commeff.experiments.catalogue.clusters import lines
+        from commeff.experiments.catalogue import clusters
 
-        return lines()
+        return clusters.lines()
     if group not in GROUPS:
         known = (*GROUPS, "cluster")
         raise ValueError(f"no group {group!r}{did_you_mean(group, known)}; choose from {', '.join(known)}")
-    nodes = {name: node(group, name) for name in built_in(group)} | {
-        p.name: p.node for p in plugins if p.group == group
-    }
-    return {name: _summary(name, choice["_target_"]) + _describe_parameters(choice) for name, choice in nodes.items()}
-
-
-def _describe_parameters(choice: dict[str, Any]) -> str:
-    return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+    lines = {}
+    for name, choice in nodes(group, plugins).items():
+        parts = f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+        lines[name] = _summary(name, choice["_target_"]) + parts
+    return lines
 
 
 def _summary(name: str, target: str) -> str:

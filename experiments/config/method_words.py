@@ -59,16 +59,13 @@ def check_words(words: Sequence[str], plugins: Sequence[Choice] = ()) -> None:
 
 
 def _check_keys(words: Sequence[str]) -> None:
-    foreign = [word for word in words if _foreign(word.partition("=")[0])]
-    if foreign:
-        raise ConfigError(
-            [f"keys must describe a method here, got {word!r}: nothing is trained; leave it out" for word in foreign]
-        )
-
-
-def _foreign(key: str) -> bool:
-    key = SHORTHANDS.get(key, key)
-    return key.split(".")[0] == "task" or (key in RUN and key not in KEYS)
+    faults = []
+    for word in words:
+        key = SHORTHANDS.get(word.partition("=")[0], word.partition("=")[0])
+        if key.split(".")[0] == "task" or (key in RUN and key not in KEYS):
+            faults.append(f"keys must describe a method here, got {word!r}: nothing is trained; leave it out")
+    if faults:
+        raise ConfigError(faults)
 
 
 def split_methods(words: Sequence[str]) -> list[list[str]]:

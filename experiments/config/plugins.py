@@ -26,7 +26,7 @@ from typing import Any
 from commeff.experiments.config.contained import ProcessEnding, raised_at
 from commeff.experiments.config.loading import defined_in, load
 from commeff.experiments.config.registry import locate, offer, plugins_in, split
-from commeff.experiments.config.schema import ConfigError, built_in, signature_node
+from commeff.experiments.config.schema import ConfigError, built_in, node, signature_node
 from commeff.experiments.config.signature import parameters, returned
 
 ENTRY_POINTS = "commeff.plugins"
@@ -49,6 +49,11 @@ class Choice:
     group: str
     name: str
     node: dict[str, Any] = field(hash=False)
+
+
+def nodes(group: str, plugins: Sequence[Choice]) -> dict[str, dict[str, Any]]:
+    """The nodes of all choices of a group, built-in and of plug-ins."""
+    return {name: node(group, name) for name in built_in(group)} | {p.name: p.node for p in plugins if p.group == group}
 
 
 def snake_case(name: str) -> str:

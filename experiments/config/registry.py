@@ -89,11 +89,8 @@ def _built_in(target: str) -> Callable[..., Any] | None:
     place, name = split(target)
     if target != f"{place}.{name}":  # a colon is for plug-ins
         return None
-    if place in OURS:
-        module = importlib.import_module(place)
-        value = getattr(module, name) if name in module.__all__ else None
-    else:
-        value = getattr(importlib.import_module(place), name) if name in TORCH.get(place, ()) else None
+    names = importlib.import_module(place).__all__ if place in OURS else TORCH.get(place, ())
+    value = getattr(importlib.import_module(place), name) if name in names else None
     return value if callable(value) else None
 
 

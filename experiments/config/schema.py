@@ -6,7 +6,6 @@ values these take. What a signature does not say is in one table for each group,
 
 from __future__ import annotations
 
-import copy
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -89,17 +88,13 @@ def built_in(group: str) -> list[str]:
     return [*_targets(group)]
 
 
+@cache
 def node(group: str, name: str) -> dict[str, Any]:
-    """The node of a choice: the signature of its function or class, and the entries of its group's table.
+    """The node of a choice, never to be written: the signature of what it names, and the entries of its group's table.
 
     >>> node("topology", "base_graph")
     {'_target_': 'commeff.topologies.base_graph', 'n': '${workers}', 'k': 1}
     """
-    return copy.deepcopy(_node(group, name))
-
-
-@cache
-def _node(group: str, name: str) -> dict[str, Any]:
     entry, target = _table(group).get(name) or {}, _targets(group)[name]
     if PARTIAL in entry:
         return entry

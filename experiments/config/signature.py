@@ -11,7 +11,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
@@ -175,20 +174,14 @@ def _definition(module: str, name: str, hops: int = 4) -> tuple[str, Definition 
 
 @cache
 def _body(module: str) -> Sequence[ast.stmt]:
-    path = _file(module)
-    try:
-        return ast.parse(path.read_bytes()).body if path else ()
-    except (OSError, SyntaxError, ValueError):
-        return ()
-
-
-def _file(module: str) -> Path | None:
-    """The source of a module; the packages that it is in are not imported."""
+    """What is written in a module; the packages that it is in are not imported."""
     first, *rest = module.split(".")
     spec = find_spec(first)  # wherever it is installed, as an editable package too; imports nothing
-    name = first
-    for part in rest:
-        name = f"{name}.{part}"
-        places = spec.submodule_search_locations if spec else None
-        spec = PathFinder.find_spec(name, places) if places else None
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    if spec is None or spec.origin is None:
+        return ()
+    place = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    try:
+        return ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ()
