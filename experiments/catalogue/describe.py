@@ -56,15 +56,6 @@ def docstrings(target: str) -> list[str]:
     return [inspect.getdoc(base) or "" for base in (inspect.getmro(value) if inspect.isclass(value) else [value])]
 
 
-def summary(target: Any) -> str:
-    """The first line of a docstring.
-
-    >>> summary(yaml.safe_load)
-    'Parse the first YAML document in a stream'
-    """
-    return (inspect.getdoc(target) or "").partition("\n")[0]
-
-
 def shown(settings: Sequence[str], plugins: Sequence[Choice]) -> dict[str, Any]:
     """The configuration that settings lead to; of settings that name parts but no method, those parts alone.
 

@@ -17,7 +17,6 @@ from commeff.experiments.cli.common import (
     deaths,
     refusals,
     table,
-    try_figure,
     try_file,
 )
 
@@ -61,7 +60,7 @@ def bandwidth(
         if to_stdout and as_json:
             raise ValueError("--csv - must be left out with --json, got both: each prints alone")
         try_file("--csv", None if to_stdout else csv)
-        try_figure("a figure's file", figure)
+        try_file("a figure's file", figure, figure=True)
 
         from commeff.experiments.planning.bandwidth import LEVELS, rows
         from commeff.experiments.planning.scale.job import read_paces

@@ -179,24 +179,8 @@ def try_folder(option: str, path: Path | None) -> None:
         raise ValueError(f"{option} {path} cannot be written ({error.strerror or error}); choose another") from None
 
 
-def try_figure(option: str, path: Path | None) -> None:
-    """Refuse a figure's file that cannot be written, or whose ending is not that of a figure.
-
-    Raises
-    ------
-    ValueError
-        With the reason.
-    """
-    if path is not None and path.suffix not in FIGURES:
-        raise ValueError(
-            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
-            "is; give another name"
-        )
-    try_file(option, path)
-
-
-def try_file(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written.
+def try_file(option: str, path: Path | None, figure: bool = False) -> None:
+    """Refuse a file that cannot be written, and a figure's whose ending is not that of one.
 
     Raises
     ------
@@ -205,6 +189,11 @@ def try_file(option: str, path: Path | None) -> None:
     """
     if path is None:
         return
+    if figure and path.suffix not in FIGURES:
+        raise ValueError(
+            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
+            "is; give another name"
+        )
     if path.is_dir():
         raise ValueError(f"{option} must be a file, got the folder {path}; give it a name in there")
     if path.exists() and not os.access(path, os.W_OK):

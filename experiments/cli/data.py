@@ -18,7 +18,7 @@ from commeff.experiments.cli.common import (
     refusals,
     report,
     table,
-    try_figure,
+    try_file,
     try_folder,
 )
 
@@ -103,7 +103,7 @@ def partition(
     with refusals():
         from commeff.experiments.config.compose import compose
 
-        try_figure("--figure", figure)
+        try_file("--figure", figure, figure=True)
         config = compose(settings or [], adopted(plugin))
 
         from commeff.experiments.config.build import build

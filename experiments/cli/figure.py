@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_figure
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_file
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def figure(
         rules = [(key, value) for key, equals, value in (word.partition("=") for word in only or []) if equals and key]
         if len(rules) < len(only or []):
             raise ValueError(f"--only must be KEY=VALUE, such as method=dsgd, got {' '.join(only or [])}")
-        try_figure("--out", out)
+        try_file("--out", out, figure=True)
+        from commeff.experiments.grid import command
         from commeff.experiments.run.store import check_grid, check_store
 
         request = _request(store, jobs, plugin) if store.suffix in (".yaml", ".yml") else None
@@ -92,8 +93,9 @@ def figure(
         formulas = {"--x": across, "--y": up}
         if request is None or "metric" in kinds(runs, formulas, per or [], planned=True).values():
             place, name = (request.place, request.name) if request else (store, grid)
-            if request:
-                _run(request)
+            if request and command.run(request).interrupted:
+                typer.echo("interrupted; the same command goes on", err=True)
+                raise typer.Exit(130)
             runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
         for key in dict.fromkeys(key for key, _ in rules):
             values = [value for other, value in rules if other == key]
@@ -140,12 +142,3 @@ def _planned(request: Request) -> list[FigureRun]:
 
     cells, _ = command.prepare(request, rehearsed=False)
     return [FigureRun(Record(cell.folder.name, cell.folder, config=cell.config), cell.name or "") for cell in cells]
-
-
-def _run(request: Request) -> None:
-    """Run the unfinished cells, as `commeff grid` does."""
-    from commeff.experiments.grid import command
-
-    if command.run(request).interrupted:
-        typer.echo("interrupted; the same command goes on", err=True)
-        raise typer.Exit(130)

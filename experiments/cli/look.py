@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, entries, refusals, report
 
@@ -65,7 +66,14 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
         if clusters:
             if len(settings or []) > 1:
                 raise ValueError("cluster= must stand alone, got other settings too: a run has none; show them apart")
-            show_cluster(clusters[0], as_json)
+            from commeff.experiments.catalogue.clusters import explained
+
+            fields, facts = explained(clusters[0])
+            if as_json:
+                report({**fields, **facts}, as_json)
+            else:
+                notes = (f"# {what}: {fact}" for what, fact in facts.items())
+                typer.echo(yaml.safe_dump(fields, sort_keys=False) + "\n".join(notes))
             return
         from commeff.experiments.catalogue.describe import explain, shown
 
@@ -74,19 +82,6 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
         report(config, as_json)
     else:
         explain(config, settings or [])
-
-
-def show_cluster(name: str, as_json: bool) -> None:
-    """Print the fields of a cluster as a YAML file, and derived facts."""
-    from commeff.experiments.catalogue.clusters import explained
-
-    fields, facts = explained(name)
-    if as_json:
-        report({**fields, **facts}, as_json)
-        return
-    import yaml
-
-    typer.echo(yaml.safe_dump(fields, sort_keys=False) + "\n".join(f"# {what}: {fact}" for what, fact in facts.items()))
 
 
 def system_information(as_json: Json = False) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_figure
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_file
 from commeff.experiments.cli.planned import (
     calibration,
     draw_timeline,
@@ -172,4 +172,4 @@ def _agree(questions: tuple[bool, ...], explain: bool, timeline: Path | None, fi
             "add one, or draw the pipeline with --timeline FILE"
         )
     for path in (timeline, figure):
-        try_figure("a figure's file", path)
+        try_file("a figure's file", path, figure=True)

@@ -69,7 +69,11 @@ def reproduce(
         from commeff.experiments.run.system import cores
 
         if list_tables:
-            _list(command.tables(), as_json)
+            rows = command.tables()
+            if as_json:
+                typer.echo(json.dumps(rows, indent=2))
+            else:
+                print_table([*rows[0]], [[*row.values()] for row in rows])
             return
         if table is None:
             raise ValueError("TABLE must be given: a name of `commeff reproduce --list`, or a file of your own")
@@ -99,10 +103,3 @@ def reproduce(
     for fault in done.faults:
         complain(fault)
     raise typer.Exit(done.exit_code)
-
-
-def _list(rows: list[dict[str, str]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    print_table(tuple(rows[0]) if rows else ("name",), [[*row.values()] for row in rows])

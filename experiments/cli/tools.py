@@ -250,12 +250,8 @@ def tables(measured: Measurements) -> None:
     table(
         ["operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)"],
         [
-            [
-                timing.operation,
-                write_size(timing.size),
-                *(f"{v:.3g}" for v in (1e6 * timing.seconds, timing.algbw / 1e9, timing.busbw / 1e9)),
-            ]
-            for timing in sorted(measured.between.timings, key=lambda timing: timing.operation)
+            [t.operation, write_size(t.size), *(f"{v:.3g}" for v in (1e6 * t.seconds, t.algbw / 1e9, t.busbw / 1e9))]
+            for t in sorted(measured.between.timings, key=lambda timing: timing.operation)
         ],
     )
     table(
@@ -263,10 +259,8 @@ def tables(measured: Measurements) -> None:
         [
             [
                 speed.name,
-                f"{speed.encode / 1e9:.3g}",
-                f"{speed.decode / 1e9:.3g}",
-                f"{speed.encode_share:.3f}",
-                f"{speed.decode_share:.3f}",
+                *(f"{rate / 1e9:.3g}" for rate in (speed.encode, speed.decode)),
+                *(f"{share:.3f}" for share in (speed.encode_share, speed.decode_share)),
                 f"{speed.expansion:.3g}",
             ]
             for speed in measured.speeds

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.compose import SHORTHANDS, compose
-from commeff.experiments.config.contained import refused
+from commeff.experiments.config.contained import refusing
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.settings import RUN
@@ -42,13 +42,9 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     from commeff.experiments.config import build  # with torch
 
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
-    faults: list[str] = []
-    strategies: list[Strategy] = []
-    with refused(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", faults):
-        strategies.append(build.strategy(config))
-    if faults:
-        raise ConfigError(faults)
-    return strategies[0], config
+    with refusing(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", []):
+        method = build.strategy(config)
+    return method, config
 
 
 def check_words(words: Sequence[str], plugins: Sequence[Choice] = ()) -> None:
