@@ -110,15 +110,13 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
             yield
     except ConfigError as error:
         faults += error.faults
-    except (ValueError, OSError, ProcessEnding) as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}")
-    except TypeError as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
     except MemoryError:
         faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")
+        is_refusal = isinstance(error, (ValueError, OSError, ProcessEnding))
+        kind = "" if is_refusal or isinstance(error, TypeError) else f"{type(error).__name__}: "
+        place = "" if is_refusal else raised_at(error, plugin_files())
+        faults.append(f"{name}: {kind}{' '.join(str(error).split())}{place}")
 
 
 @contextmanager
