@@ -9,16 +9,7 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import (
-    Json,
-    Plugins,
-    Settings,
-    adopted,
-    deaths,
-    refusals,
-    table,
-    try_file,
-)
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, deaths, refusals, table, try_file
 
 
 def bandwidth(

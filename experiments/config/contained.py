@@ -21,7 +21,6 @@ from commeff.experiments.config.schema import ConfigError
 
 end_process = os._exit  # for ours, also while code of a plug-in runs
 PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
-PATIENCE = 10.0  # seconds of an import until a line says which one it is
 
 
 class Interrupt(KeyboardInterrupt):
@@ -147,19 +146,10 @@ def _no_exit() -> Iterator[None]:
 
 @contextmanager
 def importing(place: str) -> Iterator[None]:
-    """Import a plug-in: a line says which one, when that takes long or when Ctrl-C ends it."""
-
-    def say() -> None:
-        print(f"commeff: still importing {place} after {PATIENCE:g} s; Ctrl-C ends it", file=sys.stderr, flush=True)
-
-    note = threading.Timer(PATIENCE, say)
-    note.daemon = True
-    note.start()
+    """Import a plug-in: a line says which one, when Ctrl-C ends it."""
     try:
         with contained():
             yield
     except KeyboardInterrupt:
         print(f"commeff: interrupted while importing {place}", file=sys.stderr)
         raise
-    finally:
-        note.cancel()
