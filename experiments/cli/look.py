@@ -35,7 +35,7 @@ def list_choices(
     with refusals():
         from commeff.experiments.catalogue.describe import catalogue, overview
 
-        rows: dict[str, Any]
+        rows: Any  # a line of each choice, with --long several
         if not long:
             rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
         elif group == "cluster":

@@ -99,7 +99,7 @@ def compose(
     missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
     faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
     meshed = not MESHED.isdisjoint(map(_part, good))
-    resolved, unresolved = chosen.resolve(with_mesh(good) if meshed else good, [*dict.fromkeys(map(_part, RUN))])
+    resolved, unresolved = chosen.resolve(with_mesh(good) if meshed else good)
     faults += unresolved + (mesh_faults(resolved) if meshed else [])
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]

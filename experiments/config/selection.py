@@ -49,13 +49,13 @@ class Selection:
         """The groups whose parts are of use to the method."""
         return [group for group in GROUPS if group not in OPTIONAL or group in takes(self.raw["method"])]
 
-    def resolve(self, values: Mapping[str, Any], keys: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """The parts that are used and `keys`, with all references resolved but those of the method to whole parts.
+    def resolve(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The parts that are used and the keys of the run, with all references resolved but those of the method to
+        whole parts.
 
         Parameters
         ----------
         values : of dotted keys, which exist.
-        keys : of the run, beside the parts.
 
         Returns
         -------
@@ -69,7 +69,7 @@ class Selection:
                 holder = holder[part]
             holder[name] = value
         resolved: dict[str, Any] = {}
-        for name in (*self.used, *keys):
+        for name in (*self.used, *(key for key in tree if key not in GROUPS)):
             try:
                 resolved[name] = _resolved(tree[name], (name,), tree)
             except ValueError as error:
