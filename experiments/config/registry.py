@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-OURS = (  # packages whose public names are parts
-    "commeff.compressors",
-    "commeff.experiments.tasks",
-    "commeff.methods",
-    "commeff.optimizers",
-    "commeff.schedules",
-    "commeff.topologies",
-    "commeff.transforms",
-)
+PACKAGES = {  # of each group; their public names are its choices
+    "task": "commeff.experiments.tasks",
+    "method": "commeff.methods",
+    "compressor": "commeff.compressors",
+    "topology": "commeff.topologies",
+    "optimizer": "commeff.optimizers",
+    "schedule": "commeff.schedules",
+}
+OURS = (*PACKAGES.values(), "commeff.transforms")  # packages whose public names are parts
 TORCH = {  # what the configuration's own files name of torch
     "torch.optim": ("SGD", "Adam", "AdamW", "Adagrad", "RAdam", "NAdam", "Adafactor"),
     "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR", "OneCycleLR"),

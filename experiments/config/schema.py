@@ -16,19 +16,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from commeff.experiments.config.registry import today
+from commeff.experiments.config.registry import PACKAGES, today
 from commeff.experiments.config.signature import annotation, exported, signature
 
-GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
+GROUPS = tuple(PACKAGES)
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
-PACKAGES = {  # whose names are choices
-    "task": "commeff.experiments.tasks",
-    "method": "commeff.methods",
-    "compressor": "commeff.compressors",
-    "topology": "commeff.topologies",
-    "optimizer": "commeff.optimizers",
-    "schedule": "commeff.schedules",
-}
 OF_FUNCTIONS = ("method", "topology")  # every function of the package is one
 OF_FACTORIES = ("optimizer", "schedule")  # a choice is a call that lacks its first argument
 WIRES = {  # parameters of these names follow what they name
