@@ -36,16 +36,12 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
         raise ValueError(f"no group {group!r}{did_you_mean(group, known)}; choose from {', '.join(known)}")
     lines = {}
     for name, choice in nodes(group, plugins).items():
-        parts = f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
-        lines[name] = _summary(name, choice["_target_"]) + parts
+        target, parts = choice["_target_"], f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+        if name in BORROWED and target.startswith("torch."):
+            lines[name] = BORROWED[name].says + parts
+        else:  # the first line, of our own from the source, which is read sooner than torch is imported
+            lines[name] = plain_math(docstrings(target)[0].partition("\n")[0]) + parts
     return lines
-
-
-def _summary(name: str, target: str) -> str:
-    """The first line on a choice: of our own from the source, which is read sooner than torch is imported."""
-    if name in BORROWED and target.startswith("torch."):
-        return BORROWED[name].says
-    return plain_math(docstrings(target)[0].partition("\n")[0])
 
 
 def docstrings(target: str) -> list[str]:
@@ -85,26 +81,7 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     named = [group for group in GROUPS if group in config and group in choices]
     explained = named or ["method"] * ("method" in config) or [*config]
     texts = [explanation(config[group]["_target_"], plain(choices.get(group, ""))) for group in explained]
-    text = "\n\n".join(texts if config.get("clip") is None else [*texts, clipping(config)])
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def clipping(config: Mapping[str, Any]) -> str:
-    """The gradient whose norm `clip` bounds, under the method of a configuration.
-
-    >>> from commeff.experiments.config.compose import compose
-    >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
-    "clip: a gradient of norm above 0.5 is scaled down to it: each worker's own gradient, before its step."
-    """
-    from commeff.core.properties import is_rowwise
-    from commeff.experiments.config.build import strategy
-
-    averaged, local = "what averaging makes of the gradients", "each worker's own gradient, before its step"
-    try:
-        of = local if is_rowwise(strategy(config).gradients) else averaged
-    except (TypeError, ValueError):  # unfinished, or parts that do not fit
-        of = f"{averaged}, where the method averages gradients, else {local}"
-    return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."
+    console.print("\n\n".join(texts), markup=False, highlight=False, soft_wrap=True)
 
 
 def explanation(target: str, name: str = "") -> str:
