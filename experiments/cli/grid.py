@@ -109,17 +109,10 @@ def grid(
         used_options = [option for option, value in options.items() if value]
         if launcher != "local" or emit or site:
             check_launcher(launcher, used_options, "SLURM_JOB_ID" in os.environ)
+        limits = Limits(cores() if jobs is None else jobs, timeout, max_failures, deadline(minutes))
+        launch = as_step if launcher == "srun" else None
         request = command.Request(
-            file,
-            settings or [],
-            store,
-            plugin or [],
-            adopted(plugin),
-            only or [],
-            shard,
-            Limits(cores() if jobs is None else jobs, timeout, max_failures, deadline(minutes)),
-            launch=as_step if launcher == "srun" else None,
-            max_cells=max_cells,
+            file, settings or [], store, plugin or [], adopted(plugin), only or [], shard, limits, launch, max_cells
         )
         command.check(request)
         if launcher == "sbatch":

@@ -130,12 +130,9 @@ def plan(
         if compare is not None:
             show_compared(compare, words, plugins, calibrated, as_json)
             return
-        question = calibrated(
-            read_question(
-                [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words,
-                plugins,
-            )
-        )
+        if largest and not any(word.startswith("model=") for word in words):
+            words.append("model=gpt3-175b")
+        question = calibrated(read_question(words, plugins))
         if not (search or largest or zero_stages):
             question.one().check(question.model, question.cluster, question.global_batch)
         if search:

@@ -210,17 +210,8 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     from commeff.planner import search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
-    plans = search(
-        question.model,
-        question.cluster,
-        question.global_batch,
-        budget,
-        method,
-        seed=seed,
-        top=top,
-        constants=question.constants,
-        **fixed,
-    )
+    options = {"seed": seed, "top": top, "constants": question.constants, **fixed}
+    plans = search(question.model, question.cluster, question.global_batch, budget, method, **options)
     if as_json:
         reports = [describe(question, plan.policy, plan.prediction) for plan in plans]
         typer.echo(json.dumps(reports, indent=2))
