@@ -30,8 +30,7 @@ STUDIES = "commeff.experiments.studies"  # not part of a wheel
 
 Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE")]
 Plugins = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FILE", help="Your file or module with parts of your own; may be repeated."),
+    list[str] | None, typer.Option(metavar="FILE", help="Your file or module with parts of your own; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Store = Annotated[Path, typer.Option(help="The folder with one folder per run.")]

@@ -41,8 +41,7 @@ def figure(
         Path, typer.Option(metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
     ] = Path("figure.png"),
     jobs: Annotated[
-        int | None,
-        typer.Option("-j", "--jobs", help="Processes for a grid file.  [default: one per core]"),
+        int | None, typer.Option("-j", "--jobs", help="Processes for a grid file.  [default: one per core]")
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
