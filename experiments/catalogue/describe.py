@@ -81,7 +81,26 @@ def explain(config: Mapping[str, Any], settings: Sequence[str]) -> None:
     named = [group for group in GROUPS if group in config and group in choices]
     explained = named or ["method"] * ("method" in config) or [*config]
     texts = [explanation(config[group]["_target_"], plain(choices.get(group, ""))) for group in explained]
-    console.print("\n\n".join(texts), markup=False, highlight=False, soft_wrap=True)
+    text = "\n\n".join(texts if config.get("clip") is None else [*texts, clipping(config)])
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def clipping(config: Mapping[str, Any]) -> str:
+    """The gradient whose norm `clip` bounds, under the method of a configuration.
+
+    >>> from commeff.experiments.config.compose import compose
+    >>> clipping(compose(["method=local_sgd", "clip=0.5"]))
+    "clip: a gradient of norm above 0.5 is scaled down to it: each worker's own gradient, before its step."
+    """
+    from commeff.core.properties import is_rowwise
+    from commeff.experiments.config.build import strategy
+
+    averaged, local = "what averaging makes of the gradients", "each worker's own gradient, before its step"
+    try:
+        of = local if is_rowwise(strategy(config).gradients) else averaged
+    except (TypeError, ValueError):  # unfinished, or parts that do not fit
+        of = f"{averaged}, where the method averages gradients, else {local}"
+    return f"clip: a gradient of norm above {config['clip']} is scaled down to it: {of}."
 
 
 def explanation(target: str, name: str = "") -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 from commeff.experiments.config.contained import ProcessEnding, raised_at
 from commeff.experiments.config.loading import defined_in, load
-from commeff.experiments.config.registry import locate, offer, split
+from commeff.experiments.config.registry import locate, offer, plugins_in, split
 from commeff.experiments.config.schema import ConfigError, built_in, node, signature_node
 from commeff.experiments.config.signature import parameters, returned
 
@@ -104,6 +104,12 @@ def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
             source = f" of {point.dist.name}" if point.dist else ""
             complaints.append(f"the installed plug-in {point.name!r}{source} is left out: {error}")
     return list(union.values()), complaints
+
+
+def admit(plugins: Sequence[str], config: Mapping[str, Any]) -> None:
+    """Adopt the given and the installed plug-ins in a process that has not yet, if a configuration needs any."""
+    if plugins_in(config):
+        adopt(plugins)
 
 
 def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:

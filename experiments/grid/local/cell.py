@@ -13,8 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from commeff.experiments.config.plugins import adopt
-from commeff.experiments.config.registry import plugins_in
+from commeff.experiments.config.plugins import admit
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.gpus import VISIBLE
 from commeff.experiments.grid.local.server import BUSY, CLOSED
@@ -63,8 +62,7 @@ def run_cell(
     threading.Thread(target=_stop_on_message, args=(connection, stop, orphaned), daemon=True).start()
     code = 0
     try:
-        if plugins_in(config):  # that this process has not yet
-            adopt(plugins)
+        admit(plugins, config)
         run_one(config, folder, Throttled(lambda step, row: send((step, row))), stop, forks)
     except RunBusy:
         code = BUSY
