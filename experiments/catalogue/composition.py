@@ -16,9 +16,9 @@ from commeff.experiments.catalogue.describe import catalogue
 from commeff.experiments.catalogue.facts import WORKERS, contraction, facts, layout_of, lost, reference, refuses
 from commeff.experiments.config import build
 from commeff.experiments.config.method_words import strategy
-from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.plugins import Choice, nodes
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import GROUPS, ConfigError, node
+from commeff.experiments.config.schema import GROUPS
 from commeff.laws.problem import WORKERS as FEW
 from commeff.laws.problem import cases
 from commeff.sharding.parts import Part
@@ -61,7 +61,7 @@ def composition(
     rows = {}
     for kind in GROUPS if group is None else (group,):
         for name, words in catalogue(kind, plugins).items():
-            choice = next((p.node for p in plugins if p.group == kind and p.name == name), None) or node(kind, name)
+            choice = nodes(kind, plugins)[name]
             row = kinds[kind](name, choice) if kind in kinds else {}
             paper = _paper(kind, name, choice)
             rows[f"{kind}={name}"] = {"": words} | row | ({"paper": paper} if paper else {})
@@ -79,7 +79,7 @@ def _method(name: str, choice: Mapping[str, Any], layout: Layout, workers: int, 
     best = verdicts[0] if all(v == verdicts[0] for v in verdicts) else dict.fromkeys(CUTS, "as its compressor")
     try:
         effects = facts(name, layout, workers, plugins)
-    except (ConfigError, ValueError) as refusal:
+    except ValueError as refusal:
         return {"sends": f"not known: {str(refusal).splitlines()[-1].strip()}", "split": _split(best)}
     parts = ", ".join(word.partition("=")[2] for word in effects.setting)
     sent = f"{_bytes(effects.sent.payload_bytes)}, {_bytes(effects.sent.wire_bytes)} on the wire"
@@ -110,7 +110,7 @@ def _message(name: str, plugins: Sequence[Choice]) -> Row:
         _, config = strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS, plugins)
         compressor = build.part(config, "compressor")
         constants = lost(compressor)
-    except (ConfigError, ValueError) as refusal:
+    except ValueError as refusal:
         return {"sends": f"not known: {str(refusal).splitlines()[-1].strip()}"}
     kind = "biased" if constants["omega"] is None else f"unbiased, omega {constants['omega']:.3g}"
     kind += "" if constants["delta"] is None else f", delta {constants['delta']:.3g}"
@@ -123,7 +123,7 @@ def _topology(name: str, choice: Mapping[str, Any], workers: int, plugins: Seque
         return {"graph": "of a file"}
     try:
         graph = build.topology(strategy(("method=dsgd", f"topology={name}"), workers, plugins)[1])
-    except (ConfigError, ValueError) as refusal:
+    except ValueError as refusal:
         return {"graph": f"not known: {str(refusal).splitlines()[-1].strip()}"}
     first = graph.at(0)
     repeats = {None: "never repeats", 1: "fixed"}.get(graph.period, f"repeats after {graph.period} steps")
@@ -135,7 +135,7 @@ def _optimizer(name: str, choice: Mapping[str, Any], layout: Layout, plugins: Se
     try:
         effects = facts("psgd", layout, WORKERS, plugins, {"optimizer": (f"optimizer={name}",)})
         state = f"{effects.state_bytes / (4 * layout.d):.3g} models"
-    except (ConfigError, ValueError) as refusal:
+    except ValueError as refusal:
         state = f"not known: {str(refusal).splitlines()[-1].strip()}"
     return {"state": state, "split": _split(_verdicts(methods.psgd(partial(locate(choice["_target_"]), lr=0.1))))}
 

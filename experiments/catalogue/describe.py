@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from commeff.experiments.catalogue.borrowed import BORROWED
-from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.plugins import Choice, nodes
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, built_in, node, plain, takes
 from commeff.experiments.config.signature import written_docstrings
@@ -28,27 +28,20 @@ def catalogue(group: str, plugins: Sequence[Choice]) -> dict[str, str]:
     if group == "model":
         raise ValueError("models belong to the tasks; `commeff show task=cifar10` says which that task has")
     if group == "cluster":
-        from commeff.experiments.catalogue.clusters import lines
+        from commeff.experiments.catalogue import clusters
 
-        return lines()
+        return clusters.lines()
     if group not in GROUPS:
         known = (*GROUPS, "cluster")
         raise ValueError(f"no group {group!r}{did_you_mean(group, known)}; choose from {', '.join(known)}")
-    nodes = {name: node(group, name) for name in built_in(group)} | {
-        p.name: p.node for p in plugins if p.group == group
-    }
-    return {name: _summary(name, choice["_target_"]) + _describe_parameters(choice) for name, choice in nodes.items()}
-
-
-def _describe_parameters(choice: dict[str, Any]) -> str:
-    return f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
-
-
-def _summary(name: str, target: str) -> str:
-    """The first line on a choice: of our own from the source, which is read sooner than torch is imported."""
-    if name in BORROWED and target.startswith("torch."):
-        return BORROWED[name].says
-    return plain_math(docstrings(target)[0].partition("\n")[0])
+    lines = {}
+    for name, choice in nodes(group, plugins).items():
+        target, parts = choice["_target_"], f"  [{', '.join(takes(choice))}]" if takes(choice) else ""
+        if name in BORROWED and target.startswith("torch."):
+            lines[name] = BORROWED[name].says + parts
+        else:  # the first line, of our own from the source, which is read sooner than torch is imported
+            lines[name] = plain_math(docstrings(target)[0].partition("\n")[0]) + parts
+    return lines
 
 
 def docstrings(target: str) -> list[str]:
@@ -57,15 +50,6 @@ def docstrings(target: str) -> list[str]:
         return texts
     value = locate(target)
     return [inspect.getdoc(base) or "" for base in (inspect.getmro(value) if inspect.isclass(value) else [value])]
-
-
-def summary(target: Any) -> str:
-    """The first line of a docstring.
-
-    >>> summary(yaml.safe_load)
-    'Parse the first YAML document in a stream'
-    """
-    return (inspect.getdoc(target) or "").partition("\n")[0]
 
 
 def shown(settings: Sequence[str], plugins: Sequence[Choice]) -> dict[str, Any]:

@@ -20,9 +20,9 @@ from commeff.compressors import Compressor, Layout, WorkerRandom
 from commeff.core.presence import absence_faults
 from commeff.core.strategy import Strategy
 from commeff.experiments.config.method_words import strategy
-from commeff.experiments.config.plugins import Choice
+from commeff.experiments.config.plugins import Choice, nodes
 from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import ConfigError, node, takes
+from commeff.experiments.config.schema import takes
 from commeff.profiling import Profile, profile
 from commeff.topologies import Topology
 
@@ -105,8 +105,8 @@ def facts(
     ValueError
         If the method refuses them.
     """
-    choice = next((p.node for p in plugins if p.group == "method" and p.name == name), None) or node("method", name)
-    words = tuple(word for part in (setting(name, choice) | dict(parts)).values() for word in part)
+    chosen = setting(name, nodes("method", plugins)[name]) | dict(parts)
+    words = tuple(word for part in chosen.values() for word in part)
     built, config = strategy((f"method={name}", *words), workers, plugins)
     return Facts(words, built, profile(built, layout, workers, collective=config["collective"]))
 
@@ -117,13 +117,12 @@ def refuses(name: str, plugins: Sequence[Choice] = ()) -> list[str]:
     >>> refuses("choco"), refuses("dcd_psgd")
     (['graphs that change'], ['graphs that change', 'biased compressors', 'compressors with no constants'])
     """
-    choice = next((p.node for p in plugins if p.group == "method" and p.name == name), None) or node("method", name)
     kinds = []
     for kind, (part, words) in TRIED.items():
-        if part in takes(choice):
+        if part in takes(nodes("method", plugins)[name]):
             try:
                 facts(name, layout_of(100), plugins=plugins, parts={part: words})
-            except (ConfigError, ValueError):
+            except ValueError:
                 kinds.append(kind)
     return kinds
 

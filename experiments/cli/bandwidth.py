@@ -9,27 +9,15 @@ from typing import Annotated
 
 import typer
 
-from commeff.experiments.cli.common import (
-    Json,
-    Plugins,
-    Settings,
-    adopted,
-    deaths,
-    refusals,
-    table,
-    try_figure,
-    try_file,
-)
+from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, deaths, refusals, table, try_file
 
 
 def bandwidth(
     settings: Settings = None,
     csv: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write utilisation,gbit_per_s; - prints only these.")
+        Path | None, typer.Option(metavar="FILE", help="Write utilisation,gbit_per_s; - prints only these.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Draw utilisation against bandwidth.")
-    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw utilisation against bandwidth.")] = None,
     layerwise: Annotated[
         bool,
         typer.Option(
@@ -63,7 +51,7 @@ def bandwidth(
         if to_stdout and as_json:
             raise ValueError("--csv - must be left out with --json, got both: each prints alone")
         try_file("--csv", None if to_stdout else csv)
-        try_figure("a figure's file", figure)
+        try_file("a figure's file", figure, figure=True)
 
         from commeff.experiments.planning.bandwidth import LEVELS, rows
         from commeff.experiments.planning.scale.job import read_paces

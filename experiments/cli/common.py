@@ -28,27 +28,14 @@ WIDE = 1000  # characters: more than any line has
 FIGURES = (".pdf", ".png", ".svg")
 STUDIES = "commeff.experiments.studies"  # not part of a wheel
 
-Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", show_default=False)]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE")]
 Plugins = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--plugin",
-        metavar="FILE",
-        show_default=False,
-        help="Your file or module with parts of your own; may be repeated.",
-    ),
+    list[str] | None, typer.Option(metavar="FILE", help="Your file or module with parts of your own; may be repeated.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Store = Annotated[Path, typer.Option("--store", help="The folder with one folder per run.")]
-
-
+Store = Annotated[Path, typer.Option(help="The folder with one folder per run.")]
 Minutes = Annotated[
-    float | None,
-    typer.Option(
-        "--minutes",
-        help="Stop after this time with checkpoints, and say what is left.  [default: no limit]",
-        show_default=False,
-    ),
+    float | None, typer.Option(help="Stop after this time with checkpoints, and say what is left.  [default: no limit]")
 ]
 
 
@@ -68,24 +55,21 @@ def refusals() -> Iterator[None]:
     """Report each reason why a command cannot run in one line, with exit code 2."""
     try:
         yield
-    except ValueError as error:
-        for line in str(error).splitlines() or [type(error).__name__]:
-            complain(line)
-        raise typer.Exit(2) from None
+        return
+    except (ValueError, ProcessEnding) as error:
+        reasons = str(error).splitlines() or [type(error).__name__]
     except OSError as error:
-        reason = error.strerror or error
+        reason = error.strerror or str(error)
         if error.errno in FULL or isinstance(error, FileExistsError):
             reason = f"cannot be written ({reason})"
-        complain(f"{error.filename}: {reason}" if error.filename else str(reason))
-        raise typer.Exit(2) from None
-    except ProcessEnding as error:
-        complain(str(error))
-        raise typer.Exit(2) from None
+        reasons = [f"{error.filename}: {reason}" if error.filename else reason]
     except ModuleNotFoundError as error:
         if error.name != STUDIES:
             raise
-        complain("this command runs from a checkout of commeff's repository: the installed package does not hold it")
-        raise typer.Exit(2) from None
+        reasons = ["this command runs from a checkout of commeff's repository: the installed package does not hold it"]
+    for line in reasons:
+        complain(line)
+    raise typer.Exit(2)
 
 
 @contextmanager
@@ -133,9 +117,7 @@ def report(rows: Mapping[str, Any], as_json: bool) -> None:
 
 
 def table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[int] = (0,)) -> None:
-    """Print columns, those of `texts` left-aligned and the others right-aligned, then an empty line; lines are never
-    cut.
-    """
+    """Print columns, those of `texts` left-aligned and the others right-aligned, never cut; then an empty line."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -196,24 +178,8 @@ def try_folder(option: str, path: Path | None) -> None:
         raise ValueError(f"{option} {path} cannot be written ({error.strerror or error}); choose another") from None
 
 
-def try_figure(option: str, path: Path | None) -> None:
-    """Refuse a figure's file that cannot be written, or whose ending is not that of a figure.
-
-    Raises
-    ------
-    ValueError
-        With the reason.
-    """
-    if path is not None and path.suffix not in FIGURES:
-        raise ValueError(
-            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
-            "is; give another name"
-        )
-    try_file(option, path)
-
-
-def try_file(option: str, path: Path | None) -> None:
-    """Refuse a file that cannot be written.
+def try_file(option: str, path: Path | None, figure: bool = False) -> None:
+    """Refuse a file that cannot be written, and a figure's whose ending is not that of one.
 
     Raises
     ------
@@ -222,6 +188,11 @@ def try_file(option: str, path: Path | None) -> None:
     """
     if path is None:
         return
+    if figure and path.suffix not in FIGURES:
+        raise ValueError(
+            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
+            "is; give another name"
+        )
     if path.is_dir():
         raise ValueError(f"{option} must be a file, got the folder {path}; give it a name in there")
     if path.exists() and not os.access(path, os.W_OK):

@@ -18,7 +18,7 @@ from commeff.experiments.cli.common import (
     refusals,
     report,
     table,
-    try_figure,
+    try_file,
     try_folder,
 )
 
@@ -31,19 +31,14 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="A data set; `commeff data verify` lists them.")]
-Source = Annotated[
-    Path | None,
-    typer.Option("--from", metavar="PATH", help="Your archive, folder or file.", show_default=False),
-]
-Target = Annotated[
-    Path | None, typer.Option("--to", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
-]
+Source = Annotated[Path | None, typer.Option("--from", metavar="PATH", help="Your archive, folder or file.")]
+DataFolder = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")]
 
 
 def prepare(
     name: Name,
     source: Source = None,
-    to: Target = None,
+    to: DataFolder = None,
     download: Annotated[bool, typer.Option("--download", help="Download the official files.")] = False,
 ) -> None:
     """Install a data set in the data folder from your files, and verify their MD5 sums.
@@ -62,10 +57,8 @@ def prepare(
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", show_default=False)] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...")] = None,
+    data_dir: DataFolder = None,
     as_json: Json = False,
 ) -> None:
     """Show the data sets in the data folder, and whether their MD5 sums are right.
@@ -95,9 +88,7 @@ def verify(
 
 def partition(
     settings: Settings = None,
-    figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Also draw it: .png, .pdf or .svg.")
-    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -112,7 +103,7 @@ def partition(
     with refusals():
         from commeff.experiments.config.compose import compose
 
-        try_figure("--figure", figure)
+        try_file("--figure", figure, figure=True)
         config = compose(settings or [], adopted(plugin))
 
         from commeff.experiments.config.build import build
@@ -140,29 +131,16 @@ def partition(
 
 def tokenize(
     text: Annotated[str, typer.Argument(help="tinyshakespeare, wikitext-2, or a text file.")],
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="A new folder for the tokens.", show_default=False)
-    ],
-    vocabulary: Annotated[
-        int, typer.Option("--vocabulary", metavar="N", help="Number of tokens; 256 means bytes.")
-    ] = 256,
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the tokens.", show_default=False)],
+    vocabulary: Annotated[int, typer.Option(metavar="N", help="Number of tokens; 256 means bytes.")] = 256,
     documents: Annotated[
-        str,
-        typer.Option(
-            "--documents", metavar="REGEX", help="A document begins at each matching line.", show_default=False
-        ),
+        str, typer.Option(metavar="REGEX", help="A document begins at each matching line.", show_default=False)
     ] = "",
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", metavar="PATH", help="A tokenizer.json, or its folder.", show_default=False),
-    ] = None,
+    tokenizer: Annotated[Path | None, typer.Option(metavar="PATH", help="A tokenizer.json, or its folder.")] = None,
     separator: Annotated[
-        str,
-        typer.Option("--separator", metavar="TOKEN", help="Its token that begins a document.", show_default=False),
+        str, typer.Option(metavar="TOKEN", help="Its token that begins a document.", show_default=False)
     ] = "",
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", metavar="FOLDER", help="The data folder.  [default: COMMEFF_DATA]")
-    ] = None,
+    data_dir: DataFolder = None,
     as_json: Json = False,
 ) -> None:
     """Tokenize a text once for all runs.

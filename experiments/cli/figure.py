@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_figure
+from commeff.experiments.cli.common import Json, Plugins, adopted, refusals, try_file
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
@@ -17,46 +17,31 @@ if TYPE_CHECKING:
 
 def figure(
     store: Annotated[Path, typer.Argument(metavar="STORE|GRID", help="A folder of runs, or a grid file.")],
-    x: Annotated[str, typer.Option("--x", metavar="FORMULA", help="The horizontal axis.")] = "step",
-    y: Annotated[str, typer.Option("--y", metavar="FORMULA", help="The vertical axis.")] = "val_loss",
+    x: Annotated[str, typer.Option(metavar="FORMULA", help="The horizontal axis.")] = "step",
+    y: Annotated[str, typer.Option(metavar="FORMULA", help="The vertical axis.")] = "val_loss",
     per: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--per",
-            metavar="KEY",
-            help="A line per value; may be repeated. `name`: a grid's names.",
-            show_default=False,
-        ),
+        list[str] | None, typer.Option(metavar="KEY", help="A line per value; may be repeated. `name`: a grid's names.")
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="KEY=VALUE", help="Only these runs; may be repeated.", show_default=False),
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Only these runs; may be repeated.")
     ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option("--grid", metavar="NAME", help="One grid of a store with several.", show_default=False),
-    ] = None,
+    grid: Annotated[str | None, typer.Option(metavar="NAME", help="One grid of a store with several.")] = None,
     slope: Annotated[
-        list[float] | None,
-        typer.Option("--slope", help="A grey guide line, this power of x; may be repeated.", show_default=False),
+        list[float] | None, typer.Option(help="A grey guide line, this power of x; may be repeated.")
     ] = None,
     log: Annotated[
         Literal["x", "y", "xy", "none"] | None,
-        typer.Option("--log", help="Logarithmic axes.  [default: those with a wide range]", show_default=False),
+        typer.Option(help="Logarithmic axes.  [default: those with a wide range]"),
     ] = None,
-    title: Annotated[str, typer.Option("--title", help="Title of the figure.", show_default=False)] = "",
-    x_label: Annotated[str, typer.Option("--x-label", help="Replaces the formula.", show_default=False)] = "",
-    y_label: Annotated[str, typer.Option("--y-label", help="Replaces the formula.", show_default=False)] = "",
-    style: Annotated[
-        Path | None,
-        typer.Option("--style", metavar="NAME|FILE", help="lecture, paper, or your own file.", show_default=False),
-    ] = None,
+    title: Annotated[str, typer.Option(help="Title of the figure.", show_default=False)] = "",
+    x_label: Annotated[str, typer.Option(help="Replaces the formula.", show_default=False)] = "",
+    y_label: Annotated[str, typer.Option(help="Replaces the formula.", show_default=False)] = "",
+    style: Annotated[Path | None, typer.Option(metavar="NAME|FILE", help="lecture, paper, or your own file.")] = None,
     out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
+        Path, typer.Option(metavar="FILE", help="A .png, .pdf or .svg; the data go beside it as .csv.")
     ] = Path("figure.png"),
     jobs: Annotated[
-        int | None,
-        typer.Option("-j", "--jobs", help="Processes for a grid file.  [default: one per core]"),
+        int | None, typer.Option("-j", "--jobs", help="Processes for a grid file.  [default: one per core]")
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
@@ -89,7 +74,8 @@ def figure(
         rules = [(key, value) for key, equals, value in (word.partition("=") for word in only or []) if equals and key]
         if len(rules) < len(only or []):
             raise ValueError(f"--only must be KEY=VALUE, such as method=dsgd, got {' '.join(only or [])}")
-        try_figure("--out", out)
+        try_file("--out", out, figure=True)
+        from commeff.experiments.grid import command
         from commeff.experiments.run.store import check_grid, check_store
 
         request = _request(store, jobs, plugin) if store.suffix in (".yaml", ".yml") else None
@@ -106,8 +92,9 @@ def figure(
         formulas = {"--x": across, "--y": up}
         if request is None or "metric" in kinds(runs, formulas, per or [], planned=True).values():
             place, name = (request.place, request.name) if request else (store, grid)
-            if request:
-                _run(request)
+            if request and command.run(request).interrupted:
+                typer.echo("interrupted; the same command goes on", err=True)
+                raise typer.Exit(130)
             runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
         for key in dict.fromkeys(key for key, _ in rules):
             values = [value for other, value in rules if other == key]
@@ -154,12 +141,3 @@ def _planned(request: Request) -> list[FigureRun]:
 
     cells, _ = command.prepare(request, rehearsed=False)
     return [FigureRun(Record(cell.folder.name, cell.folder, config=cell.config), cell.name or "") for cell in cells]
-
-
-def _run(request: Request) -> None:
-    """Run the unfinished cells, as `commeff grid` does."""
-    from commeff.experiments.grid import command
-
-    if command.run(request).interrupted:
-        typer.echo("interrupted; the same command goes on", err=True)
-        raise typer.Exit(130)

@@ -16,14 +16,11 @@ from commeff.experiments.cli.planned import heading, leave
 def gain(
     settings: Settings = None,
     steps: Annotated[
-        str | None,
-        typer.Option("--steps", metavar="LEAST,MOST", help="Steps of the named methods, in units of psgd's steps."),
+        str | None, typer.Option(metavar="LEAST,MOST", help="Steps of the named methods, in units of psgd's steps.")
     ] = None,
     plugin: Plugins = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write gain.csv, .md, .png and .pdf into this folder.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Also write all numbers of the table to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write gain.csv, .md, .png and .pdf into this folder.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write all numbers of the table to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Compare each method with psgd for a model, a number of GPUs and a network: time, memory, lines of code.

@@ -44,35 +44,29 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="A grid file, see bel
 def grid(
     file: File,
     settings: Settings = None,
-    store: Annotated[Path | None, typer.Option("--store", help="One folder per run.  [default: runs/NAME]")] = None,
+    store: Annotated[Path | None, typer.Option(help="One folder per run.  [default: runs/NAME]")] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
+        int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]")
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds per cell; 0: no limit.")] = 0.0,
+    timeout: Annotated[float, typer.Option(help="Seconds per cell; 0: no limit.")] = 0.0,
     minutes: Minutes = None,
     max_failures: Annotated[
-        int, typer.Option("--max-failures", help="Start no more cells after this number of failures; 0: no limit.")
+        int, typer.Option(help="Start no more cells after this number of failures; 0: no limit.")
     ] = 0,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", help="Cells with key=value, in a state, or a run; may be repeated.", show_default=False),
+        list[str] | None, typer.Option(help="Cells with key=value, in a state, or a run; may be repeated.")
     ] = None,
-    shard: Annotated[str | None, typer.Option("--shard", metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
+    shard: Annotated[str | None, typer.Option(metavar="I/N", help="Every N-th cell, from the I-th.")] = None,
     collect: Annotated[bool, typer.Option("--collect", help="Run nothing; count and report finished cells.")] = False,
-    max_cells: Annotated[
-        int, typer.Option("--max-cells", help="Refuse a grid with more cells.", min=1, max=1_000_000)
-    ] = 10_000,
+    max_cells: Annotated[int, typer.Option(help="Refuse a grid with more cells.", min=1, max=1_000_000)] = 10_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; list the cells and their cost.")] = False,
     report_at_end: Annotated[bool, typer.Option("--report/--no-report", help="Write STORE/report at the end.")] = True,
-    launcher: Annotated[str, typer.Option("--launcher", help="Where cells run: local, srun or sbatch.")] = "local",
+    launcher: Annotated[str, typer.Option(help="Where cells run: local, srun or sbatch.")] = "local",
     site: Annotated[
-        Path | None,
-        typer.Option("--site", help="File on a SLURM cluster, for sbatch.  [default: see below]", show_default=False),
+        Path | None, typer.Option(help="File on a SLURM cluster, for sbatch.  [default: see below]")
     ] = None,
     emit: Annotated[
-        Path | None,
-        typer.Option("--emit", help="Write the scripts for sbatch into this folder, without submitting."),
+        Path | None, typer.Option(help="Write the scripts for sbatch into this folder, without submitting.")
     ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
@@ -115,17 +109,10 @@ def grid(
         used_options = [option for option, value in options.items() if value]
         if launcher != "local" or emit or site:
             check_launcher(launcher, used_options, "SLURM_JOB_ID" in os.environ)
+        limits = Limits(cores() if jobs is None else jobs, timeout, max_failures, deadline(minutes))
+        launch = as_step if launcher == "srun" else None
         request = command.Request(
-            file,
-            settings or [],
-            store,
-            plugin or [],
-            adopted(plugin),
-            only or [],
-            shard,
-            Limits(cores() if jobs is None else jobs, timeout, max_failures, deadline(minutes)),
-            launch=as_step if launcher == "srun" else None,
-            max_cells=max_cells,
+            file, settings or [], store, plugin or [], adopted(plugin), only or [], shard, limits, launch, max_cells
         )
         command.check(request)
         if launcher == "sbatch":

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import yaml
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, entries, refusals, report
 
@@ -15,10 +16,7 @@ def list_choices(
     ] = None,
     long: Annotated[
         bool,
-        typer.Option(
-            "--long",
-            help="Also messages, memory, restrictions, model splits and papers of each choice.",
-        ),
+        typer.Option("--long", help="Also messages, memory, restrictions, model splits and papers of each choice."),
     ] = False,
     parameters: Annotated[
         int, typer.Option(metavar="D", min=1, help="With --long: parameters of the model for which methods are priced.")
@@ -37,19 +35,19 @@ def list_choices(
     with refusals():
         from commeff.experiments.catalogue.describe import catalogue, overview
 
-        if long and group == "cluster":
+        rows: Any  # a line of each choice, with --long several
+        if not long:
+            rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
+        elif group == "cluster":
             raise ValueError("--long must be left out of clusters, got both: commeff show cluster=NAME says all of one")
-        if long:
+        else:
             from commeff.experiments.catalogue.composition import NOTE, composition
 
-            details = composition(group, adopted(plugin), parameters, workers)
-            note = NOTE.format(parameters=parameters, workers=workers)
-        else:
-            rows = catalogue(group, adopted(plugin)) if group else overview(adopted(plugin))
+            rows = composition(group, adopted(plugin), parameters, workers)
     if long and not as_json:
-        entries(details, note)
+        entries(rows, NOTE.format(parameters=parameters, workers=workers))
     else:
-        report(details if long else rows, as_json)
+        report(rows, as_json)
 
 
 def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = False) -> None:
@@ -68,7 +66,14 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
         if clusters:
             if len(settings or []) > 1:
                 raise ValueError("cluster= must stand alone, got other settings too: a run has none; show them apart")
-            show_cluster(clusters[0], as_json)
+            from commeff.experiments.catalogue.clusters import explained
+
+            fields, facts = explained(clusters[0])
+            if as_json:
+                report({**fields, **facts}, as_json)
+            else:
+                notes = (f"# {what}: {fact}" for what, fact in facts.items())
+                typer.echo(yaml.safe_dump(fields, sort_keys=False) + "\n".join(notes))
             return
         from commeff.experiments.catalogue.describe import explain, shown
 
@@ -77,19 +82,6 @@ def show(settings: Settings = None, plugin: Plugins = None, as_json: Json = Fals
         report(config, as_json)
     else:
         explain(config, settings or [])
-
-
-def show_cluster(name: str, as_json: bool) -> None:
-    """Print the fields of a cluster as a YAML file, and derived facts."""
-    from commeff.experiments.catalogue.clusters import explained
-
-    fields, facts = explained(name)
-    if as_json:
-        report({**fields, **facts}, as_json)
-        return
-    import yaml
-
-    typer.echo(yaml.safe_dump(fields, sort_keys=False) + "\n".join(f"# {what}: {fact}" for what, fact in facts.items()))
 
 
 def system_information(as_json: Json = False) -> None:

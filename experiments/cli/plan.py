@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_figure
+from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_file
 from commeff.experiments.cli.planned import (
     calibration,
     draw_timeline,
@@ -29,14 +29,11 @@ def plan(
     search: Annotated[bool, typer.Option("--search", help="Find the fastest policy that fits in memory.")] = False,
     method: Annotated[
         Literal["exhaustive", "dp", "ilp", "evolution", "bayes", "reinforce", "random"],
-        typer.Option("--method", help="Search algorithm."),
+        typer.Option(help="Search algorithm."),
     ] = "exhaustive",
-    budget: Annotated[
-        int | None,
-        typer.Option("--budget", min=1, help="Number of policies that the search may price.", show_default=False),
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Number of plans to show.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of random searches.")] = 0,
+    budget: Annotated[int | None, typer.Option(min=1, help="Number of policies that the search may price.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Number of plans to show.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random searches.")] = 0,
     sweep: Annotated[
         bool, typer.Option("--bandwidth-sweep", help="Bandwidths at which gossip, local steps or compression pay.")
     ] = False,
@@ -50,22 +47,19 @@ def plan(
     ] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option("--compare", metavar="A.yaml B.yaml", help="Two plans, part by part: files of KEY: VALUE."),
+        typer.Option(metavar="A.yaml B.yaml", help="Two plans, part by part: files of KEY: VALUE."),
     ] = None,
     calibrate: Annotated[
-        Path | None,
-        typer.Option("--calibrate", metavar="FILE.csv", help="Fit efficiency and latency to steps that you measured."),
+        Path | None, typer.Option(metavar="FILE.csv", help="Fit efficiency and latency to steps that you measured.")
     ] = None,
     emit: Annotated[
         Literal["torchtitan", "megatron", "commeff"] | None,
-        typer.Option("--emit", help="Print the flags of a framework that runs the policy.", show_default=False),
+        typer.Option(help="Print the flags of a framework that runs the policy."),
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option("--timeline", metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="Draw the sweep, or the largest models.")
-    ] = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sweep, or the largest models.")] = None,
     run: Annotated[bool, typer.Option("--run", help="Bytes and memory of a run of `commeff train`.")] = False,
     store: Store = Path("runs"),
     plugin: Plugins = None,
@@ -136,12 +130,9 @@ def plan(
         if compare is not None:
             show_compared(compare, words, plugins, calibrated, as_json)
             return
-        question = calibrated(
-            read_question(
-                [*words, "model=gpt3-175b"] if largest and not any(w.startswith("model=") for w in words) else words,
-                plugins,
-            )
-        )
+        if largest and not any(word.startswith("model=") for word in words):
+            words.append("model=gpt3-175b")
+        question = calibrated(read_question(words, plugins))
         if not (search or largest or zero_stages):
             question.one().check(question.model, question.cluster, question.global_batch)
         if search:
@@ -170,8 +161,7 @@ def _agree(questions: tuple[bool, ...], explain: bool, timeline: Path | None, fi
     for name, present in (("--timeline", timeline is not None), ("--explain", explain)):
         if present and any(questions):
             raise ValueError(
-                f"{name} must be given for a single policy, got a search or a sweep; "
-                f"leave out {', '.join(QUESTIONS)}"
+                f"{name} must be given for a single policy, got a search or a sweep; leave out {', '.join(QUESTIONS)}"
             )
     if figure is not None and not any(questions[1:3]):
         raise ValueError(
@@ -179,4 +169,4 @@ def _agree(questions: tuple[bool, ...], explain: bool, timeline: Path | None, fi
             "add one, or draw the pipeline with --timeline FILE"
         )
     for path in (timeline, figure):
-        try_figure("a figure's file", path)
+        try_file("a figure's file", path, figure=True)

@@ -13,7 +13,6 @@ from commeff.experiments.cli.common import table
 
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
-    from commeff.experiments.planning.evidence import Evidence
     from commeff.experiments.planning.question import Question
 
 GIB = 2**30
@@ -211,17 +210,8 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     from commeff.planner import search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
-    plans = search(
-        question.model,
-        question.cluster,
-        question.global_batch,
-        budget,
-        method,
-        seed=seed,
-        top=top,
-        constants=question.constants,
-        **fixed,
-    )
+    options = {"seed": seed, "top": top, "constants": question.constants, **fixed}
+    plans = search(question.model, question.cluster, question.global_batch, budget, method, **options)
     if as_json:
         reports = [describe(question, plan.policy, plan.prediction) for plan in plans]
         typer.echo(json.dumps(reports, indent=2))
@@ -242,28 +232,14 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         )
 
 
-def _show_assumptions(assumed: Sequence[Evidence]) -> None:
-    """How many steps each way is assumed to need, and after whom."""
-    from commeff.experiments.planning.convergence import TYPICAL, said
-    from commeff.experiments.planning.evidence import way_label
-
-    typer.echo(
-        "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
-        f"with {', '.join(map(str, TYPICAL))} workers:"
-    )
-    for evidence in assumed:
-        typer.echo(f"  {way_label(evidence.way)}: {said(evidence.way)}; {evidence.why}")
-
-
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.convergence import TYPICAL
+    from commeff.experiments.planning.convergence import TYPICAL, said
     from commeff.experiments.planning.evidence import assumptions, way_label
     from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
     policy = question.one()
-    policy.check(question.model, question.cluster, question.global_batch)
     assumed = assumptions(question.model)
     sweeps = bandwidth_sweep(question, policy, [evidence.way for evidence in assumed])
     if figure is not None:
@@ -288,7 +264,12 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     rows = sweep_rows(sweeps)
     typer.echo(f"{heading(question)}\nseconds for the work of one step of psgd, by Gb/s of one NIC; * the least\n")
     table([*rows[0]], [[*row.values()] for row in rows])
-    _show_assumptions(assumed)
+    typer.echo(
+        "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
+        f"with {', '.join(map(str, TYPICAL))} workers:"
+    )
+    for evidence in assumed:
+        typer.echo(f"  {way_label(evidence.way)}: {said(evidence.way)}; {evidence.why}")
 
 
 def show_largest(question: Question, figure: Path | None, as_json: bool) -> None:

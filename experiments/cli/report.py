@@ -16,62 +16,30 @@ if TYPE_CHECKING:
 
 def report_command(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder with one folder per run.")] = Path("runs"),
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Output folder.  [default: STORE/report]", show_default=False),
-    ] = None,
-    grid: Annotated[
-        str | None,
-        typer.Option("--grid", metavar="NAME", help="One grid of a store with several.", show_default=False),
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", help="Metric for ranking variants, such as val_loss.", show_default=False)
-    ] = None,
-    target: Annotated[
-        float | None,
-        typer.Option("--target", help="The value to which bytes and time are counted.", show_default=False),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option("--baseline", metavar="KEY=VALUE", help="The variant to compare with.", show_default=False),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Output folder.  [default: STORE/report]")] = None,
+    grid: Annotated[str | None, typer.Option(metavar="NAME", help="One grid of a store with several.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric for ranking variants, such as val_loss.")] = None,
+    target: Annotated[float | None, typer.Option(help="The value to which bytes and time are counted.")] = None,
+    baseline: Annotated[str | None, typer.Option(metavar="KEY=VALUE", help="The variant to compare with.")] = None,
     cluster: Annotated[
         list[str] | None,
-        typer.Option(
-            "--cluster",
-            metavar="NAME",
-            help="A cluster, or its file, for modelled seconds; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME", help="A cluster, or its file, for modelled seconds; may be repeated."),
     ] = None,
     step_seconds: Annotated[
-        float | None,
-        typer.Option(
-            "--step-seconds", help="Computing time of a minibatch there, instead of FLOPs.", show_default=False
-        ),
+        float | None, typer.Option(help="Computing time of a minibatch there, instead of FLOPs.")
     ] = None,
     efficiency: Annotated[
-        float | None,
-        typer.Option(
-            "--efficiency",
-            help="Share of the GPU's peak in computing.  [default: 0.4]",
-            show_default=False,
-        ),
+        float | None, typer.Option(help="Share of the GPU's peak in computing.  [default: 0.4]")
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option("--columns", metavar="NAME,...", help="Columns of the main table, in order.", show_default=False),
+        str | None, typer.Option(metavar="NAME,...", help="Columns of the main table, in order.")
     ] = None,
-    style: Annotated[
-        Path | None,
-        typer.Option("--style", metavar="FILE", help="Style of the PDF and PNG figures.", show_default=False),
-    ] = None,
+    style: Annotated[Path | None, typer.Option(metavar="FILE", help="Style of the PDF and PNG figures.")] = None,
     half_dense: Annotated[
         bool | None,
         typer.Option(
             "--half-dense/--no-half-dense",
             help="Add a row for psgd with 16-bit numbers.  [default: as in the grid file, else yes]",
-            show_default=False,
         ),
     ] = None,
     plugin: Plugins = None,

@@ -29,30 +29,22 @@ def reproduce(
         str | None, typer.Argument(metavar="TABLE", help="A name of --list, or your own table file, FILE.py.")
     ] = None,
     settings: Settings = None,
-    scale: Annotated[str, typer.Option("--scale", help="smoke, reduced or full.")] = "full",
+    scale: Annotated[str, typer.Option(help="smoke, reduced or full.")] = "full",
     list_tables: Annotated[bool, typer.Option("--list", help="List the tables that come with commeff.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Run nothing; print the cost.")] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", help="One folder per run.  [default: runs/reproduce/TABLE]", show_default=False),
-    ] = None,
+    store: Annotated[Path | None, typer.Option(help="One folder per run.  [default: runs/reproduce/TABLE]")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", metavar="DIR", help="Folder of the page.  [default: STORE/pages/SCALE]", show_default=False
-        ),
+        Path | None, typer.Option(metavar="DIR", help="Folder of the page.  [default: STORE/pages/SCALE]")
     ] = None,
     records: Annotated[
         Path | None,
         typer.Option(
-            "--records",
             metavar="FILE",
             help="Finished runs in one small file, FILE.tar.xz; its runs count as done, and new ones are added.",
         ),
     ] = None,
     jobs: Annotated[
-        int | None,
-        typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]", show_default=False),
+        int | None, typer.Option("-j", "--jobs", help="Processes at a time.  [default: one per core]")
     ] = None,
     minutes: Minutes = None,
     plugin: Plugins = None,
@@ -77,7 +69,11 @@ def reproduce(
         from commeff.experiments.run.system import cores
 
         if list_tables:
-            _list(command.tables(), as_json)
+            rows = command.tables()
+            if as_json:
+                typer.echo(json.dumps(rows, indent=2))
+            else:
+                print_table([*rows[0]], [[*row.values()] for row in rows])
             return
         if table is None:
             raise ValueError("TABLE must be given: a name of `commeff reproduce --list`, or a file of your own")
@@ -107,10 +103,3 @@ def reproduce(
     for fault in done.faults:
         complain(fault)
     raise typer.Exit(done.exit_code)
-
-
-def _list(rows: list[dict[str, str]], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    print_table(tuple(rows[0]) if rows else ("name",), [[*row.values()] for row in rows])

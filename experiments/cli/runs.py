@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,7 @@ def train(
 
             return compose(settings or [], adopted(plugin))
 
-        def tell(folder: Path, summary: Mapping[str, Any]) -> int:
-            return _report_end(folder, summary, as_json)
-
+        tell = partial(_report_end, as_json)
         if member:
             from commeff.experiments.run.member import take_part
 
@@ -81,7 +80,7 @@ def _train_locally(config: Mapping[str, Any], store: Path, tell: Callable[[Path,
     return tell(folder, summary)
 
 
-def _report_end(folder: Path, summary: Mapping[str, Any], as_json: bool) -> int:
+def _report_end(as_json: bool, folder: Path, summary: Mapping[str, Any]) -> int:
     """Print a summary and return the exit code."""
     from commeff.experiments.run.store import finite
 

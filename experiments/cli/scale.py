@@ -14,35 +14,23 @@ from commeff.experiments.cli.common import Json, Plugins, Settings, adopted, dea
 def scale(
     settings: Settings = None,
     workload: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--workload", help="resnet50 or bert_large; by default both, or none with a model.", show_default=False
-        ),
+        list[str] | None, typer.Option(help="resnet50 or bert_large; by default both, or none with a model.")
     ] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="The name of a cluster, or a YAML file as from `bench comm --profile`.")
+        str, typer.Option(help="The name of a cluster, or a YAML file as from `bench comm --profile`.")
     ] = "v100_25g",
-    workers: Annotated[int, typer.Option("--workers", help="Largest number of workers.")] = 1024,
+    workers: Annotated[int, typer.Option(help="Largest number of workers.")] = 1024,
     worker: Annotated[
-        Literal["node", "gpu"], typer.Option("--worker", help="A worker is a node of the cluster, or a GPU.")
+        Literal["node", "gpu"], typer.Option(help="A worker is a node of the cluster, or a GPU.")
     ] = "node",
-    step_seconds: Annotated[
-        float | None, typer.Option("--step-seconds", help="Computing time of a step, for one workload.")
-    ] = None,
-    global_batch: Annotated[
-        int, typer.Option("--global-batch", help="Samples per step of all workers, in strong scaling.")
-    ] = 8192,
+    step_seconds: Annotated[float | None, typer.Option(help="Computing time of a step, for one workload.")] = None,
+    global_batch: Annotated[int, typer.Option(help="Samples per step of all workers, in strong scaling.")] = 8192,
     overlap: Annotated[
         float | None,
-        typer.Option(
-            "--overlap",
-            help="Share of computing that can hide communication, 0 to 1; by default that of each method.",
-        ),
+        typer.Option(help="Share of computing that can hide communication, 0 to 1; by default that of each method."),
     ] = None,
     plugin: Plugins = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write scale.csv, .md, .png and .pdf into this folder.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write scale.csv, .md, .png and .pdf into this folder.")] = None,
     as_json: Json = False,
 ) -> None:
     """Model throughput against workers on a cluster: weak and strong scaling, and the ideal line.

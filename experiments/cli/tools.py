@@ -26,7 +26,7 @@ bench = typer.Typer(
 
 def check(
     plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]", show_default=False)],
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", show_default=False)] = None,
+    settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the laws on your plug-in: every compressor, method, topology and task in FILE, or only NAME; the exit code
@@ -71,18 +71,13 @@ def check(
 
 def doctor(
     nproc: Annotated[
-        int | None,
-        typer.Option("--nproc", help="Processes to start: one per GPU, or 4 on the CPU, by default; not in a job."),
+        int | None, typer.Option(help="Processes to start: one per GPU, or 4 on the CPU, by default; not in a job.")
     ] = None,
-    device: Annotated[
-        str | None, typer.Option("--device", help="cpu or cuda; cuda by default where there is a GPU.")
-    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda by default where there is a GPU.")] = None,
     cluster: Annotated[
-        str | None, typer.Option("--cluster", help="Compare with this cluster, by default with the measured profile.")
+        str | None, typer.Option(help="Compare with this cluster, by default with the measured profile.")
     ] = None,
-    profile: Annotated[
-        Path | None, typer.Option("--profile", help="Write a cluster file, for use with --cluster.")
-    ] = None,
+    profile: Annotated[Path | None, typer.Option(help="Write a cluster file, for use with --cluster.")] = None,
     as_json: Json = False,
 ) -> None:
     """Examine this machine, or a job of torchrun or srun, in about three minutes; the exit code is 1 if a law is
@@ -124,7 +119,7 @@ def doctor(
 
 def export(
     run: Annotated[Path, typer.Argument(help="The folder of a run with a checkpoint.", show_default=False)],
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="A new folder.", show_default=False)],
+    to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder.", show_default=False)],
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -184,15 +179,9 @@ def export(
 
 @bench.command()
 def comm(
-    nproc: Annotated[
-        int | None, typer.Option("--nproc", help="Processes to start, 4 by default; not under torchrun.")
-    ] = None,
-    csv: Annotated[
-        Path | None, typer.Option("--csv", help="Also write all numbers, hardware and commit to this file.")
-    ] = None,
-    profile: Annotated[
-        Path | None, typer.Option("--profile", help="Write a cluster file, for use with --cluster.")
-    ] = None,
+    nproc: Annotated[int | None, typer.Option(help="Processes to start, 4 by default; not under torchrun.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Also write all numbers, hardware and commit to this file.")] = None,
+    profile: Annotated[Path | None, typer.Option(help="Write a cluster file, for use with --cluster.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure links between processes, collectives, and compressors, on CPU tensors over gloo.
@@ -261,12 +250,8 @@ def tables(measured: Measurements) -> None:
     table(
         ["operation", "size", "time (us)", "algbw (GB/s)", "busbw (GB/s)"],
         [
-            [
-                timing.operation,
-                write_size(timing.size),
-                *(f"{v:.3g}" for v in (1e6 * timing.seconds, timing.algbw / 1e9, timing.busbw / 1e9)),
-            ]
-            for timing in sorted(measured.between.timings, key=lambda timing: timing.operation)
+            [t.operation, write_size(t.size), *(f"{v:.3g}" for v in (1e6 * t.seconds, t.algbw / 1e9, t.busbw / 1e9))]
+            for t in sorted(measured.between.timings, key=lambda timing: timing.operation)
         ],
     )
     table(
@@ -274,10 +259,8 @@ def tables(measured: Measurements) -> None:
         [
             [
                 speed.name,
-                f"{speed.encode / 1e9:.3g}",
-                f"{speed.decode / 1e9:.3g}",
-                f"{speed.encode_share:.3f}",
-                f"{speed.decode_share:.3f}",
+                *(f"{rate / 1e9:.3g}" for rate in (speed.encode, speed.decode)),
+                *(f"{share:.3f}" for share in (speed.encode_share, speed.decode_share)),
                 f"{speed.expansion:.3g}",
             ]
             for speed in measured.speeds

@@ -30,7 +30,6 @@ CODES: dict[str, ModuleType] = {
     "task": commeff.experiments.tasks.laws,
 }
 Law = Callable[[Any], None]
-Cases = Callable[[list[Any]], list[Any]]
 
 # Laws that may be broken: what follows is said, and is no failure.
 INFORMATION: dict[str, tuple[Law, ...]] = {
@@ -75,20 +74,13 @@ def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
     verdicts = [
         verdict
         for part, part_words in words_by_part.items()
-        for verdict in _verdicts(part, targets[part], _more(targets[part], part_words, plugins))
+        for verdict in _verdicts(part, targets[part], part_words, plugins)
     ]
     return verdicts + [Verdict(key, nearly[key][0], "form", "broken", nearly[key][1]) for key in names if key in nearly]
 
 
-def _more(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Cases:
-    """The cases of a choice that are tried, given those of its kind of law."""
-    if words:
-        cases = worded_cases(choice, words, plugins)
-        return lambda _: cases
-    return lambda cases: [*cases, *varied_cases(choice, plugins)]
-
-
-def _verdicts(name: str, choice: Choice, more: Cases) -> Iterator[Verdict]:
+def _verdicts(name: str, choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Iterator[Verdict]:
+    worded = worded_cases(choice, words, plugins) if words else None
     code, value = CODES[choice.group], locate(choice.node["_target_"])
     file = load(split(choice.node["_target_"])[0]).__file__ or ""
     verdict, cases = partial(Verdict, name, choice.group), list[Any]()
@@ -96,7 +88,8 @@ def _verdicts(name: str, choice: Choice, more: Cases) -> Iterator[Verdict]:
     blamed: dict[str, str] = {}  # of an error in the user's own code: the first law that met it
     try:
         with contained():
-            cases = more(list(code.cases(value)))
+            own = list(code.cases(value))
+            cases = [*own, *varied_cases(choice, plugins)] if worded is None else worded
         yield verdict("form", "holds")
     except Exception as error:  # whatever the user's own code raises
         yield verdict("form", "broken", describe_error(error, file))

@@ -25,13 +25,13 @@ from commeff.experiments.config.meshes import mesh_faults, mesh_size, with_mesh
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate, split
 from commeff.experiments.config.schema import GROUPS, OPTIONAL, ConfigError, built_in, node, plain, takes
-from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, copy_tree, select
+from commeff.experiments.config.selection import FOLLOWS, MISSING, Selection, select
 from commeff.experiments.config.settings import (
     RUN,
+    TRACES,
     attack_faults,
     participation_faults,
-    read_availability,
-    read_speeds,
+    read_trace,
     speed_faults,
 )
 from commeff.experiments.config.signature import is_written
@@ -99,15 +99,15 @@ def compose(
     missing = [key for key, value in leaves.items() if value == MISSING and key not in values and _part(key) in used]
     faults += [f"{key} has no default; set {key}=..." for key in missing if not unfinished]
     meshed = not MESHED.isdisjoint(map(_part, good))
-    resolved, unresolved = chosen.resolve(with_mesh(good) if meshed else good, [*dict.fromkeys(map(_part, RUN))])
+    resolved, unresolved = chosen.resolve(with_mesh(good) if meshed else good)
     faults += unresolved + (mesh_faults(resolved) if meshed else [])
     if resolved["nproc"] > resolved["workers"] and mesh_size(resolved) == 1:
         nproc, workers = resolved["nproc"], resolved["workers"]
         faults.append(f"nproc must be at most workers={workers}, got {nproc}: each process hosts a worker or more")
-    for key, read in (("availability", read_availability), ("speeds", read_speeds)):
+    for key in TRACES:
         if isinstance(resolved[key], str):
             try:
-                resolved[key] = read(resolved[key])
+                resolved[key] = read_trace(key, resolved[key])
             except ConfigError as error:
                 faults += error.faults
                 resolved[key] = "" if key == "availability" else []  # of which nothing else is wrong
@@ -154,7 +154,7 @@ def _parse(tokens: Sequence[str], faults: list[str]) -> tuple[dict[str, Any], di
                 f"{token!r} asks for several runs, a run has one value; in a grid file `commeff grid` sweeps lists"
             )
             continue
-        values[SHORTHANDS.get(key, key)] = copy_tree(override.value())
+        values[SHORTHANDS.get(key, key)] = override.value()
     if schema.fits(values.get("schedule"), RUN["mesh.schedule"].hint):  # not one of rates
         values["mesh.schedule"] = values.pop("schedule")
     return values, signed

@@ -21,7 +21,6 @@ from commeff.experiments.config.schema import ConfigError
 
 end_process = os._exit  # for ours, also while code of a plug-in runs
 PREFIX = "commeff_plugin_"  # of the module that a plug-in file becomes
-PATIENCE = 10.0  # seconds of an import until a line says which one it is
 
 
 class Interrupt(KeyboardInterrupt):
@@ -110,15 +109,13 @@ def refused(name: str, faults: list[str]) -> Iterator[None]:
             yield
     except ConfigError as error:
         faults += error.faults
-    except (ValueError, OSError, ProcessEnding) as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}")
-    except TypeError as error:
-        faults.append(f"{name}: {' '.join(str(error).split())}{raised_at(error, plugin_files())}")
     except MemoryError:
         faults.append(f"{name}: too large for this machine's memory; choose smaller dimensions")
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        faults.append(f"{name}: {reason}{raised_at(error, plugin_files())}")
+        is_refusal = isinstance(error, (ValueError, OSError, ProcessEnding))
+        kind = "" if is_refusal or isinstance(error, TypeError) else f"{type(error).__name__}: "
+        place = "" if is_refusal else raised_at(error, plugin_files())
+        faults.append(f"{name}: {kind}{' '.join(str(error).split())}{place}")
 
 
 @contextmanager
@@ -149,19 +146,10 @@ def _no_exit() -> Iterator[None]:
 
 @contextmanager
 def importing(place: str) -> Iterator[None]:
-    """Import a plug-in: a line says which one, when that takes long or when Ctrl-C ends it."""
-
-    def say() -> None:
-        print(f"commeff: still importing {place} after {PATIENCE:g} s; Ctrl-C ends it", file=sys.stderr, flush=True)
-
-    note = threading.Timer(PATIENCE, say)
-    note.daemon = True
-    note.start()
+    """Import a plug-in: a line says which one, when Ctrl-C ends it."""
     try:
         with contained():
             yield
     except KeyboardInterrupt:
         print(f"commeff: interrupted while importing {place}", file=sys.stderr)
         raise
-    finally:
-        note.cancel()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.compose import SHORTHANDS, compose
-from commeff.experiments.config.contained import refused
+from commeff.experiments.config.contained import refusing
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.config.settings import RUN
@@ -42,13 +42,9 @@ def strategy(words: Sequence[str], workers: int, plugins: Sequence[Choice] = ())
     from commeff.experiments.config import build  # with torch
 
     config = compose([*words, f"workers={workers}"], plugins, unfinished=True)
-    faults: list[str] = []
-    strategies: list[Strategy] = []
-    with refused(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", faults):
-        strategies.append(build.strategy(config))
-    if faults:
-        raise ConfigError(faults)
-    return strategies[0], config
+    with refusing(f"{label([w for w in words if not w.startswith('bucket_mb=')])} with {workers} workers", []):
+        method = build.strategy(config)
+    return method, config
 
 
 def check_words(words: Sequence[str], plugins: Sequence[Choice] = ()) -> None:
@@ -59,16 +55,13 @@ def check_words(words: Sequence[str], plugins: Sequence[Choice] = ()) -> None:
 
 
 def _check_keys(words: Sequence[str]) -> None:
-    foreign = [word for word in words if _foreign(word.partition("=")[0])]
-    if foreign:
-        raise ConfigError(
-            [f"keys must describe a method here, got {word!r}: nothing is trained; leave it out" for word in foreign]
-        )
-
-
-def _foreign(key: str) -> bool:
-    key = SHORTHANDS.get(key, key)
-    return key.split(".")[0] == "task" or (key in RUN and key not in KEYS)
+    faults = []
+    for word in words:
+        key = SHORTHANDS.get(word.partition("=")[0], word.partition("=")[0])
+        if key.split(".")[0] == "task" or (key in RUN and key not in KEYS):
+            faults.append(f"keys must describe a method here, got {word!r}: nothing is trained; leave it out")
+    if faults:
+        raise ConfigError(faults)
 
 
 def split_methods(words: Sequence[str]) -> list[list[str]]:

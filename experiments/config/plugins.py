@@ -26,7 +26,7 @@ from typing import Any
 from commeff.experiments.config.contained import ProcessEnding, raised_at
 from commeff.experiments.config.loading import defined_in, load
 from commeff.experiments.config.registry import locate, offer, plugins_in, split
-from commeff.experiments.config.schema import ConfigError, built_in, signature_node
+from commeff.experiments.config.schema import ConfigError, built_in, node, signature_node
 from commeff.experiments.config.signature import parameters, returned
 
 ENTRY_POINTS = "commeff.plugins"
@@ -49,6 +49,11 @@ class Choice:
     group: str
     name: str
     node: dict[str, Any] = field(hash=False)
+
+
+def nodes(group: str, plugins: Sequence[Choice]) -> dict[str, dict[str, Any]]:
+    """The nodes of all choices of a group, built-in and of plug-ins."""
+    return {name: node(group, name) for name in built_in(group)} | {p.name: p.node for p in plugins if p.group == group}
 
 
 def snake_case(name: str) -> str:
@@ -86,7 +91,7 @@ def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
 
     Raises
     ------
-    ValueError : for a given plug-in that cannot be loaded, adds nothing, or has a name that is taken.
+    ConfigError : for a given plug-in that cannot be loaded, adds nothing, or has a name that is taken.
     """
     union: dict[tuple[str, str], Choice] = {}
     for plugin in plugins:
@@ -102,17 +107,9 @@ def adopt(plugins: Sequence[str]) -> tuple[list[Choice], list[str]]:
 
 
 def admit(plugins: Sequence[str], config: Mapping[str, Any]) -> None:
-    """Adopt the given and the installed plug-ins in a process that has not yet, if a configuration needs any.
-
-    Raises
-    ------
-    ConfigError : for a given plug-in that cannot be used.
-    """
-    try:
-        if plugins_in(config):
-            adopt(plugins)
-    except ValueError as error:
-        raise ConfigError(str(error).splitlines()) from None
+    """Adopt the given and the installed plug-ins in a process that has not yet, if a configuration needs any."""
+    if plugins_in(config):
+        adopt(plugins)
 
 
 def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> dict[tuple[str, str], Choice]:
@@ -122,23 +119,23 @@ def _unite(choices: dict[tuple[str, str], Choice], more: Sequence[Choice]) -> di
         rival = united.setdefault((choice.group, choice.name), choice)
         one, other = rival.node["_target_"], choice.node["_target_"]
         if locate(one) is not locate(other):
-            raise ValueError(
-                f"two plug-ins have a {choice.group} {choice.name!r}: {one} and {other}; rename one of them"
+            raise ConfigError(
+                [f"two plug-ins have a {choice.group} {choice.name!r}: {one} and {other}; rename one of them"]
             )
     return united
 
 
 def loaded(plugin: str) -> ModuleType:
-    """The module of a plug-in; what its own code raises is one line, a ValueError."""
+    """The module of a plug-in; what its own code raises is one line, a ConfigError."""
     try:
         return load(plugin)
     except ProcessEnding as error:
-        raise ValueError(f"plug-in {plugin} cannot be loaded: {error}") from error
+        raise ConfigError([f"plug-in {plugin} cannot be loaded: {error}"]) from error
     except Exception as error:  # whatever the user's own code raises
         reason = " ".join(str(error).split()) + raised_at(error, [Path(plugin)])
         if isinstance(error, ModuleNotFoundError) and f"{plugin}.".startswith(f"{error.name}."):
             reason += "; a plug-in is a file that ends in .py, or a module that is installed"
-        raise ValueError(f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}") from error
+        raise ConfigError([f"plug-in {plugin} cannot be loaded: {type(error).__name__}: {reason}"]) from error
 
 
 def choices(plugin: str, installed: bool = False) -> list[Choice]:
@@ -151,17 +148,18 @@ def choices(plugin: str, installed: bool = False) -> list[Choice]:
 
     Raises
     ------
-    ValueError : if it cannot be loaded, adds nothing, or hides a built-in choice.
+    ConfigError : if it cannot be loaded, adds nothing, or hides a built-in choice.
     """
     module = loaded(plugin)
     place = f"{module.__file__}:" if plugin.endswith(".py") else f"{plugin}{'.' if installed else ':'}"
     added = list(_choices(module, place))
     if not added:
         reasons = [*(sentence for _, sentence in unfinished(module).values()), *_unannotated(module)]
-        raise ValueError(f"plug-in {plugin} adds nothing: {'; '.join(reasons) or ADVICE}")
+        raise ConfigError([f"plug-in {plugin} adds nothing: {'; '.join(reasons) or ADVICE}"])
     for choice in added:
         if choice.name in built_in(choice.group):
-            raise ValueError(f"plug-in {plugin} hides the built-in {choice.group} {choice.name!r}; choose another name")
+            reason = f"hides the built-in {choice.group} {choice.name!r}; choose another name"
+            raise ConfigError([f"plug-in {plugin} {reason}"])
     targets = [choice.node["_target_"] for choice in added]
     offer({target: getattr(module, split(target)[1]) for target in targets})
     return added

@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-OURS = (  # packages whose public names are parts
-    "commeff.compressors",
-    "commeff.experiments.tasks",
-    "commeff.methods",
-    "commeff.optimizers",
-    "commeff.schedules",
-    "commeff.topologies",
-    "commeff.transforms",
-)
+PACKAGES = {  # of each group; their public names are its choices
+    "task": "commeff.experiments.tasks",
+    "method": "commeff.methods",
+    "compressor": "commeff.compressors",
+    "topology": "commeff.topologies",
+    "optimizer": "commeff.optimizers",
+    "schedule": "commeff.schedules",
+}
+OURS = (*PACKAGES.values(), "commeff.transforms")  # packages whose public names are parts
 TORCH = {  # what the configuration's own files name of torch
     "torch.optim": ("SGD", "Adam", "AdamW", "Adagrad", "RAdam", "NAdam", "Adafactor"),
     "torch.optim.lr_scheduler": ("ConstantLR", "CosineAnnealingLR", "MultiStepLR", "OneCycleLR"),
@@ -89,11 +89,8 @@ def _built_in(target: str) -> Callable[..., Any] | None:
     place, name = split(target)
     if target != f"{place}.{name}":  # a colon is for plug-ins
         return None
-    if place in OURS:
-        module = importlib.import_module(place)
-        value = getattr(module, name) if name in module.__all__ else None
-    else:
-        value = getattr(importlib.import_module(place), name) if name in TORCH.get(place, ()) else None
+    names = importlib.import_module(place).__all__ if place in OURS else TORCH.get(place, ())
+    value = getattr(importlib.import_module(place), name) if name in names else None
     return value if callable(value) else None
 
 

@@ -6,7 +6,6 @@ values these take. What a signature does not say is in one table for each group,
 
 from __future__ import annotations
 
-import copy
 import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
@@ -17,19 +16,11 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import yaml
 
-from commeff.experiments.config.registry import today
+from commeff.experiments.config.registry import PACKAGES, today
 from commeff.experiments.config.signature import annotation, exported, signature
 
-GROUPS = ("task", "method", "compressor", "topology", "optimizer", "schedule")
+GROUPS = tuple(PACKAGES)
 OPTIONAL = ("compressor", "topology")  # for methods that refer to them
-PACKAGES = {  # whose names are choices
-    "task": "commeff.experiments.tasks",
-    "method": "commeff.methods",
-    "compressor": "commeff.compressors",
-    "topology": "commeff.topologies",
-    "optimizer": "commeff.optimizers",
-    "schedule": "commeff.schedules",
-}
 OF_FUNCTIONS = ("method", "topology")  # every function of the package is one
 OF_FACTORIES = ("optimizer", "schedule")  # a choice is a call that lacks its first argument
 WIRES = {  # parameters of these names follow what they name
@@ -89,17 +80,13 @@ def built_in(group: str) -> list[str]:
     return [*_targets(group)]
 
 
+@cache
 def node(group: str, name: str) -> dict[str, Any]:
-    """The node of a choice: the signature of its function or class, and the entries of its group's table.
+    """The node of a choice, never to be written: the signature of what it names, and the entries of its group's table.
 
     >>> node("topology", "base_graph")
     {'_target_': 'commeff.topologies.base_graph', 'n': '${workers}', 'k': 1}
     """
-    return copy.deepcopy(_node(group, name))
-
-
-@cache
-def _node(group: str, name: str) -> dict[str, Any]:
     entry, target = _table(group).get(name) or {}, _targets(group)[name]
     if PARTIAL in entry:
         return entry

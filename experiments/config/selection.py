@@ -7,6 +7,7 @@ ${divide:${workers},4}          a function of `FUNCTIONS`; only the tables of th
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,27 +49,27 @@ class Selection:
         """The groups whose parts are of use to the method."""
         return [group for group in GROUPS if group not in OPTIONAL or group in takes(self.raw["method"])]
 
-    def resolve(self, values: Mapping[str, Any], keys: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-        """The parts that are used and `keys`, with all references resolved but those of the method to whole parts.
+    def resolve(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The parts that are used and the keys of the run, with all references resolved but those of the method to
+        whole parts.
 
         Parameters
         ----------
         values : of dotted keys, which exist.
-        keys : of the run, beside the parts.
 
         Returns
         -------
         resolved, faults : a line for each part with a reference that cannot be resolved.
         """
-        tree, faults = copy_tree(self.raw), []
+        tree, faults = copy.deepcopy(self.raw), []
         for key, value in values.items():
             *parts, name = key.split(".")
             holder = tree
             for part in parts:
                 holder = holder[part]
-            holder[name] = copy_tree(value)
+            holder[name] = value
         resolved: dict[str, Any] = {}
-        for name in (*self.used, *keys):
+        for name in (*self.used, *(key for key in tree if key not in GROUPS)):
             try:
                 resolved[name] = _resolved(tree[name], (name,), tree)
             except ValueError as error:
@@ -135,7 +136,7 @@ def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> 
 
     def within(value: Any, place: str) -> Any:
         if not isinstance(value, dict) or PART not in value:
-            return copy_tree(value)
+            return value
         group, default = value[PART].split("=")
         name = names.get(place, default)
         inner = part(group, name, place)
@@ -145,13 +146,6 @@ def select(chosen: tuple[tuple[str, str], ...], plugins: tuple[Choice, ...]) -> 
     method = names.get("method", DEFAULTS["method"])
     suited = DEFAULTS | (added.get(("method", method)) or node("method", method)).get(BESIDE, {}) | names
     return Selection(defaults() | {group: part(group, suited[group], group) for group in GROUPS}, places)
-
-
-def copy_tree(node: Any) -> Any:
-    """A copy of nested mappings and lists."""
-    if isinstance(node, dict):
-        return {name: copy_tree(value) for name, value in node.items()}
-    return [copy_tree(value) for value in node] if isinstance(node, list) else node
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

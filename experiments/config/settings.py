@@ -5,7 +5,7 @@ be: who takes part, who lies, how fast workers compute, also by CSV files; and t
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,6 +30,10 @@ LEAST, MOST = 1e-9, 1e6  # seconds of a step; times that a straggler takes have 
 CLOCK = ("step_time", "spread", "straggler", "links")  # they mean something with speeds alone
 LONGEST = 100_000  # lines of a CSV file
 KINDS = ("constant", "staggered", "drawn")  # of speeds, beside files
+TRACES: Mapping[str, Mapping[str, Callable[[str], Any]]] = {  # columns of CSV files
+    "availability": {"worker": int, "start": int, "stop": int},  # the worker is there in steps start <= k < stop
+    "speeds": {"worker": int, "seconds": float},  # in their order
+}
 
 
 class Setting(NamedTuple):
@@ -236,50 +240,35 @@ def _is_speed(line: Any, n: int) -> bool:
     return whole and 0 <= line[0] < n and type(line[1]) in (int, float) and LEAST <= line[1] <= MOST
 
 
-def read_availability(path: str) -> list[list[int]]:
-    """[[worker, start, stop], ...] of a CSV file with these columns: the worker is there in steps start <= k < stop.
+def read_trace(key: str, path: str) -> str | list[list[Any]]:
+    """The rows of a CSV file of availability or speeds, numbers under the heads of `TRACES`; a kind of speeds as it is.
 
     Raises
     ------
     ConfigError
-        The file is none, or a line of it is not three whole numbers.
+        The file is none, or a line of it is no such row.
     """
-    return _rows("availability", "a CSV file", path, {"worker": int, "start": int, "stop": int})
-
-
-def read_speeds(path: str) -> str | list[list[float]]:
-    """A kind of speeds as it is; [[worker, seconds], ...] of a CSV file with these columns, in its order.
-
-    Raises
-    ------
-    ConfigError
-        The file is none, or a line of it is not a worker and a number.
-    """
-    if path in KINDS:
+    if key == "speeds" and path in KINDS:
         return path
-    rows = _rows("speeds", f"{', '.join(KINDS)} or a CSV file", path, {"worker": int, "seconds": float})
-    if not rows:
-        raise ConfigError([f"speeds must have at least one line of a worker, got none in {path}"])
-    return rows
-
-
-def _rows(key: str, must: str, path: str, columns: dict[str, Callable[[str], Any]]) -> list[list[Any]]:
+    columns = TRACES[key]
     try:
         with open(Path(path).expanduser(), newline="", encoding="utf-8", opener=regular) as file:
-            rows = [[cell.strip() for cell in row] for row in islice(csv.reader(file), LONGEST + 2)]
+            lines = [[cell.strip() for cell in line] for line in islice(csv.reader(file), LONGEST + 2)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
+        must = "a CSV file" if key == "availability" else f"{', '.join(KINDS)} or a CSV file"
         reason = getattr(error, "strerror", None) or error
         raise ConfigError([f"{key} must be {must}, got {path}: {reason}"]) from None
-    if rows[:1] != [[*columns]]:
+    if lines[:1] != [[*columns]]:
         raise ConfigError([f"{key} must begin with the line {','.join(columns)}, got another in {path}"])
-    if len(rows) > LONGEST + 1:
+    if len(lines) > LONGEST + 1:
         raise ConfigError([f"{key} must have at most {LONGEST:,} lines, got more in {path}"])
-    return [_row(key, columns, row, f"line {n} of {path}") for n, row in enumerate(rows[1:], start=2) if row]
-
-
-def _row(key: str, columns: dict[str, Callable[[str], Any]], row: Sequence[str], place: str) -> list[Any]:
-    try:
-        return [read(cell) for read, cell in zip(columns.values(), row, strict=True)]
-    except ValueError:
-        must = f"{key} must have numbers for {', '.join(columns)} in each line"
-        raise ConfigError([f"{must}, got another in {place}"]) from None
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            rows += [[read(cell) for read, cell in zip(columns.values(), line, strict=True)]] if line else []
+        except ValueError:
+            must = f"{key} must have numbers for {', '.join(columns)} in each line"
+            raise ConfigError([f"{must}, got another in line {number} of {path}"]) from None
+    if key == "speeds" and not rows:
+        raise ConfigError([f"speeds must have at least one line of a worker, got none in {path}"])
+    return rows

@@ -11,7 +11,6 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from inspect import Parameter
 from pathlib import Path
@@ -78,9 +77,21 @@ def written(module: str, name: str) -> Mapping[str, Parameter] | None:
     >>> written("commeff.compressors", "TopK")["coded"].default, written("commeff.methods", "nothing")
     (False, None)
     """
-    settings = {field: facts for field, facts in dict(_fields(module, name)).items() if facts}
-    fields = {field: Parameter(field, Parameter.KEYWORD_ONLY, **facts) for field, facts in settings.items()}
-    return fields or ({} if _definition(module, name)[1] else None)
+    lineage, fields = [*_lineage(module, name)], dict[str, Parameter]()
+    for definition in reversed(lineage):  # bases first
+        if isinstance(definition, ast.FunctionDef):
+            fields = _arguments(definition)
+        elif init := [n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]:
+            _, *own = _arguments(init[0]).values()
+            fields = {field.name: field for field in own}
+        elif any("dataclass" in ast.unparse(decorator) for decorator in definition.decorator_list):
+            for line in definition.body:
+                if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):
+                    field = ast.unparse(line.target)
+                    fields[field] = _parameter(field, line.annotation, line.value)
+                    if isinstance(line.value, ast.Call) and "init=False" in ast.unparse(line.value):
+                        del fields[field]  # its class sets it itself
+    return fields if lineage else None
 
 
 def written_docstrings(target: str) -> list[str]:
@@ -119,40 +130,21 @@ def exported(package: str) -> tuple[str, ...]:
     return next(tuple(map(ast.literal_eval, statement.elts)) for statement in lists if isinstance(statement, ast.List))
 
 
-def _fields(module: str, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Annotations and defaults: of a function, of a class's constructor, or of the fields of a dataclass; nothing of a
-    field that its class sets itself.
-    """
-    module, definition = _definition(module, name)
-    if isinstance(definition, ast.FunctionDef):
-        yield from _arguments(definition)
-    elif definition is not None:
-        init = next((n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-        if init:
-            yield from list(_arguments(init))[1:]
-            return
-        for base in definition.bases:
-            yield from _fields(module, base.id if isinstance(base, ast.Name) else "")
-        if any("dataclass" in ast.unparse(decorator) for decorator in definition.decorator_list):
-            for line in definition.body:
-                if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):
-                    fixed = isinstance(line.value, ast.Call) and "init=False" in ast.unparse(line.value)
-                    yield ast.unparse(line.target), {} if fixed else _described(line.annotation, line.value)
-
-
-def _arguments(function: ast.FunctionDef) -> Iterator[tuple[str, dict[str, Any]]]:
+def _arguments(function: ast.FunctionDef) -> dict[str, Parameter]:
     a = function.args
-    defaults: list[ast.expr | None] = [*[None] * (len(a.args) - len(a.defaults)), *a.defaults, *a.kw_defaults]
-    for argument, default in zip((*a.args, *a.kwonlyargs), defaults, strict=True):
-        yield argument.arg, _described(argument.annotation, default)
+    positional = [*a.posonlyargs, *a.args]
+    defaults = [*[None] * (len(positional) - len(a.defaults)), *a.defaults, *a.kw_defaults]
+    pairs = zip((*positional, *a.kwonlyargs), defaults, strict=True)
+    return {argument.arg: _parameter(argument.arg, argument.annotation, default) for argument, default in pairs}
 
 
-def _described(annotation: ast.expr | None, default: ast.expr | None) -> dict[str, Any]:
-    hint = Parameter.empty if annotation is None else _value(annotation)
-    return {"annotation": hint, "default": Parameter.empty if default is None else _value(default)}
+def _parameter(name: str, annotation: ast.expr | None, default: ast.expr | None) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=_value(annotation), default=_value(default))
 
 
-def _value(expression: ast.expr) -> Any:
+def _value(expression: ast.expr | None) -> Any:
+    if expression is None:
+        return Parameter.empty
     try:
         return eval(ast.unparse(expression), {"__builtins__": {}, **NAMES})
     except (NameError, TypeError, AttributeError, SyntaxError):
@@ -175,20 +167,14 @@ def _definition(module: str, name: str, hops: int = 4) -> tuple[str, Definition 
 
 @cache
 def _body(module: str) -> Sequence[ast.stmt]:
-    path = _file(module)
-    try:
-        return ast.parse(path.read_bytes()).body if path else ()
-    except (OSError, SyntaxError, ValueError):
-        return ()
-
-
-def _file(module: str) -> Path | None:
-    """The source of a module; the packages that it is in are not imported."""
+    """What is written in a module; the packages that it is in are not imported."""
     first, *rest = module.split(".")
     spec = find_spec(first)  # wherever it is installed, as an editable package too; imports nothing
-    name = first
-    for part in rest:
-        name = f"{name}.{part}"
-        places = spec.submodule_search_locations if spec else None
-        spec = PathFinder.find_spec(name, places) if places else None
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    if spec is None or spec.origin is None:
+        return ()
+    place = Path(spec.origin).parent.joinpath(*rest) if rest else Path(spec.origin)
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    try:
+        return ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ()

@@ -51,15 +51,9 @@ def speeds_of(config: Mapping[str, Any]) -> Speeds:
     kind, trace = config["speeds"], defaultdict[int, list[float]](list)
     for worker, seconds in kind if isinstance(kind, list) else ():
         trace[worker].append(seconds)
-    return Speeds(
-        config["workers"],
-        config["step_time"],
-        config["spread"] if kind == "drawn" else 0.0,
-        config["straggler"],
-        kind == "staggered",
-        dict(trace),
-        config["seed"],
-    )
+    spread = config["spread"] if kind == "drawn" else 0.0
+    n, seconds, straggler, seed = (config[key] for key in ("workers", "step_time", "straggler", "seed"))
+    return Speeds(n, seconds, spread, straggler, kind == "staggered", dict(trace), seed)
 
 
 def lone_exchange(sent: Profile, cluster: Cluster, waits_for: WaitsFor) -> float:

@@ -46,14 +46,6 @@ def words_of(choice: Choice, words: Sequence[str], groups: Collection[str]) -> l
     return [word for word, part in parts.items() if part not in others]
 
 
-def worded_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:
-    """The cases of a choice with these words of the command line; ValueError where they do not fit."""
-    cases = list(_cases(choice, words, plugins))
-    if choice.group == "method":
-        require_start(cases[0])
-    return cases
-
-
 def varied_cases(choice: Choice, plugins: Sequence[Choice]) -> Iterator[Any]:
     """A method or a topology with one setting, or one part, other than its default; none where that is refused."""
     if choice.group not in ("method", "topology"):
@@ -81,7 +73,8 @@ def _changes(choice: Choice) -> Iterator[str]:
             yield from (f"{choice.group}.{name}={other}" for other in values)
 
 
-def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> Iterator[Any]:
+def worded_cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> list[Any]:
+    """The cases of a choice with these words of the command line; ValueError where they do not fit."""
     group, name = choice.group, choice.name
     tokens = [*USED_BY.get(group, ()), f"{group}={name}", *words]
     label = f"{name}({', '.join(words)})"
@@ -91,10 +84,11 @@ def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> I
 
     if group == "method":
         single = [word for word in tokens if not word.startswith("topology")]  # one worker is no torus
-        yield MethodCase(label, lambda n: strategy([*(tokens if n > 1 else single), "bucket_mb=0"], n, plugins)[0])
-    elif group == "topology":
-        refused = None
-        accepted = []
+        case = MethodCase(label, lambda n: strategy([*(tokens if n > 1 else single), "bucket_mb=0"], n, plugins)[0])
+        require_start(case)
+        return [case]
+    if group == "topology":
+        refused, accepted = None, []
         for n in SIZES:
             try:
                 build.topology(config(n))
@@ -104,8 +98,7 @@ def _cases(choice: Choice, words: Sequence[str], plugins: Sequence[Choice]) -> I
                 accepted.append(TopologyCase(f"{label[:-1]}, n={n})", partial(build.topology, config(n)), n))
         if refused and not accepted:
             raise refused
-        yield from accepted
-    elif group == "task":
-        yield TaskCase(label, partial(build.part, config(WORKERS) | {"seed": 3}, "task"))
-    else:
-        yield build.part(config(WORKERS), "compressor")
+        return accepted
+    if group == "task":
+        return [TaskCase(label, partial(build.part, config(WORKERS) | {"seed": 3}, "task"))]
+    return [build.part(config(WORKERS), "compressor")]

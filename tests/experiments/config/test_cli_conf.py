@@ -17,8 +17,8 @@ from commeff.compressors import Contractive, Shrunk
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import group_of
-from commeff.experiments.config.registry import locate
-from commeff.experiments.config.schema import GROUPS, PACKAGES, ConfigError, built_in, node, signature_node
+from commeff.experiments.config.registry import PACKAGES, locate
+from commeff.experiments.config.schema import GROUPS, ConfigError, built_in, node, signature_node
 from commeff.experiments.config.signature import parameters, signature
 from commeff.experiments.run.runner import run_one
 from tests.counting import calls
