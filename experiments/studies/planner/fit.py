@@ -80,10 +80,7 @@ class Measured:
 
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
-        predicted = np.empty_like(seconds)
-        for case in cases:
-            predicted[case.places] = case.price(constants).step_seconds
-        return predicted / seconds - 1
+        return published.step_seconds(cases, constants) / seconds - 1
 
     def _korthikanti_errors(self, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._korthikanti

@@ -16,19 +16,18 @@ from commeff.planner.policies import RECOMPUTES
 GIB = 2**30
 
 
-def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
+def megatron() -> pd.DataFrame:
     """megatron2021.csv with the micro-batch and chunks that the rule chooses."""
     cases, tflops = published.megatron()
     records = []
-    for case, measured in zip(cases, tflops, strict=True):
-        row = published.rows("megatron2021")[case.places[0]]
-        seconds, best = published.megatron_best(case, constants)
-        estimate = case.price(constants)
+    for row, case, measured in zip(published.table("megatron2021").itertuples(), cases, tflops, strict=True):
+        seconds, best = published.megatron_best(case, MEASURED)
+        estimate = case.price(MEASURED)
         rate = published.tflops(case, seconds)
         records.append(
             {
-                "params_b": float(row["params_b"]),
-                "gpus": int(row["gpus"]),
+                "params_b": row.params_b,
+                "gpus": row.gpus,
                 "micro_batch": int(case.policies.micro_batch[best]),
                 "chunks": int(case.policies.chunks[best]),
                 "tflops_measured": measured,
@@ -41,12 +40,12 @@ def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
+def korthikanti() -> pd.DataFrame:
     """korthikanti2022_layer.csv beside predictions."""
     cases, seconds = published.korthikanti()
     records: list[dict[str, float | str]] = []
     for row, case, measured_seconds in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
-        predicted_seconds = published.layer_seconds(case, constants)
+        predicted_seconds = published.layer_seconds(case, MEASURED)
         records.append({"experiment": row["experiment"]})
         for name, measured, predicted in (
             ("forward", measured_seconds[0], predicted_seconds[0]),
@@ -61,20 +60,18 @@ def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def vtrain(constants: Constants = MEASURED) -> pd.DataFrame:
+def vtrain() -> pd.DataFrame:
     """vtrain_single.csv, a column for each reading of what is recomputed."""
-    table = pd.DataFrame(published.rows("vtrain_single"))
+    table = published.table("vtrain_single", str)
     for reading in published.READINGS:
         cases, seconds = published.vtrain(reading)
-        predictions = np.empty_like(seconds)
-        for case in cases:
-            predictions[case.places] = case.price(constants).step_seconds
+        predictions = published.step_seconds(cases, MEASURED)
         table[f"ms_if_{reading}"] = (1e3 * predictions).round(3)
         table[f"error_pct_if_{reading}"] = (100 * (predictions / seconds - 1)).round(2)
     return table
 
 
-def nemo(constants: Constants = MEASURED) -> pd.DataFrame:
+def nemo() -> pd.DataFrame:
     """nemo_h100.csv with the recomputation that the rule chooses. "constant" takes the median FLOP/s of all other rows,
     as the table's authors count FLOPs: what a causal mask hides is counted too.
     """
@@ -84,7 +81,7 @@ def nemo(constants: Constants = MEASURED) -> pd.DataFrame:
     rates = np.array(flops) / seconds
     records = []
     for place, (row, case) in enumerate(zip(published.rows("nemo_h100"), cases, strict=True)):
-        priced = case.price(constants)
+        priced = case.price(MEASURED)
         first = int(np.argmax(priced.memory_bytes <= case.cluster.gpu.memory_bytes))
         constant = flops[place] / np.median(np.delete(rates, place))
         splits = {name: row[name] for name in ("model", "sequence", "gpus", *published.SPLITS, "chunks")}
