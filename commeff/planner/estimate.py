@@ -186,8 +186,6 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    model : the transformer to be trained.
     pieces : seconds of one micro-batch through each piece.
     """
     p, v = policies.pipeline, policies.chunks
@@ -227,8 +225,6 @@ def finish(
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     pieces : seconds of one micro-batch through each piece.
     stages : what stands on each stage.
     seconds : of the pipeline by part.

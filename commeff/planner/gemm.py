@@ -25,9 +25,7 @@ def seconds_per_flop(gpu: GPU, precision: str, constants: Constants) -> float:
 
     Parameters
     ----------
-    gpu : the GPU.
     precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
 
     Examples
     --------
@@ -62,9 +60,7 @@ def gemm_seconds(
     columns : of the second matrix.
     inner : columns of the first matrix, which are rows of the second.
     count : products that run at once.
-    gpu : the GPU.
     precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
     """
     units, width = MULTIPROCESSORS.get(gpu.name.split("-")[0], 1), WIDTHS[precision]
     tiles = count * np.ceil(rows / TILE) * np.ceil(columns / TILE)

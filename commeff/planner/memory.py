@@ -76,11 +76,6 @@ def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
     gradients of weights; interleaved, the first stage, p (1 + (p-1)/(p v)) and the last (p (v-1) + 1)/v, at most m.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     m, p, v = policies.micro_batches(setting), policies.pipeline, policies.chunks
     kinds = ("naive", "gpipe", "zero_bubble")
@@ -100,11 +95,6 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
     flash attention or selective recomputation.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
@@ -114,25 +104,13 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
 
 
 def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    """
+    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least."""
     width = np.maximum(setting.model.key_width / policies.tensor, setting.model.head_width)
     return 2 * policies.tokens(setting) * width
 
 
 def scores(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Scores of one layer and micro-batch that are written to memory: a s^2 b/t, none by flash attention.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    """
+    """Scores of one layer and micro-batch that are written to memory: a s^2 b/t, none by flash attention."""
     model, written = setting.model, not setting.model.flash_attention
     return written * policies.tokens(setting) * model.heads * model.sequence / policies.tensor
 
@@ -147,8 +125,6 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
     model, tokens = setting.model, policies.tokens(setting)
@@ -172,8 +148,6 @@ def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineSt
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     stages : what stands on each stage.
     """
     if policies.no_exchange:
@@ -203,8 +177,6 @@ def memory(
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     stages : what stands on each stage.
     remembered : bytes of the method of the worker axis, before ZeRO.
     """

@@ -66,7 +66,6 @@ def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count
 
     Parameters
     ----------
-    model : the transformer to be trained.
     tensor : ranks that share every matrix.
     layers : layers of each part.
     embeddings : V x h matrices of each part.

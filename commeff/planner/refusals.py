@@ -156,10 +156,6 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
 
     Parameters
     ----------
-    model : the transformer to be trained.
-    policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    global_batch : sequences in a step, over all ranks.
     uneven : whether layers may be cut into unequal stages.
 
     Examples

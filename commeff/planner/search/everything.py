@@ -69,10 +69,8 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
 
     Parameters
     ----------
-    space : the policies to choose from.
     keep : how many policies to return.
     budget : policies that may be priced; None: all.
-    constants : what a real machine reaches of its data sheet.
     """
     even, to_cut = Best(keep), Best(RECUT)
     priced, smallest = 0, np.inf
@@ -102,10 +100,8 @@ def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASU
 
     Parameters
     ----------
-    space : the policies to choose from.
     rows : rows of the space: policies as whole numbers.
     solve : finds the best cuts of a chain.
-    constants : what a real machine reaches of its data sheet.
     """
     policies = []
     for row, steps in zip(rows, space.steps(rows), strict=True):
@@ -135,11 +131,7 @@ def chain(
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policy : a policy whose stages are to be cut.
-    cluster : the GPUs and the links between them.
-    global_batch : sequences in a step, over all ranks.
-    constants : what a real machine reaches of its data sheet.
 
     Examples
     --------
