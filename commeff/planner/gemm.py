@@ -9,12 +9,8 @@ from commeff.planner.constants import Constants
 from commeff.planner.policies import Count, Numbers
 
 TILE = 128  # edge of the output tile that one multiprocessor works on
-MULTIPROCESSORS = {
-    "V100": 80,
-    "A100": 108,
-    "H100": 132,
-    "H200": 132,
-}  # tiles at a time, data sheets of SXM parts; 1 if not known
+# Tiles at a time, data sheets of SXM parts; 1 if not known.
+MULTIPROCESSORS = {"V100": 80, "A100": 108, "H100": 132, "H200": 132}
 WIDTHS = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # bytes of an operand
 ALIGNMENT = 16  # bytes: rows that are not multiples of it are loaded at half the width
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner.model import Model, count
-from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
+from commeff.planner.policies import CHOICES, OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
 
@@ -78,16 +78,13 @@ class Space:
     @cached_property
     def _columns(self) -> list[tuple[int, str, NDArray[Any]]]:
         """For every axis but the last, the fields of `Policies` that it sets, name by name."""
-        names = {"schedule": SCHEDULES, "recompute": RECOMPUTES}
-        return [
-            (
-                i,
-                field,
-                np.array([names[field].index(v[field]) if field in names else v[field] for v in self.values[axis]]),
-            )
-            for i, axis in enumerate(AXES[:-1])
-            for field in self.values[axis][0]
-        ]
+        columns = []
+        for i, axis in enumerate(AXES[:-1]):
+            for field in self.values[axis][0]:
+                values = [value[field] for value in self.values[axis]]
+                places = [CHOICES[field].index(value) for value in values] if field in CHOICES else values
+                columns.append((i, field, np.array(places)))
+        return columns
 
     @cached_property
     def _most_workers(self) -> NDArray[np.int64]:
