@@ -22,13 +22,6 @@ UNITS = {"M": 1e6, "B": 1e9}
 def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
 
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
-
     Examples
     --------
     >>> [bubble_share(name, 4, 8) for name in ("gpipe", "1f1b", "zero_bubble", "naive")]
@@ -121,16 +114,9 @@ def bubbles() -> pd.DataFrame:
 
 def partitions(hidden: int = 4096, devices: int = 8) -> pd.DataFrame:
     """Every choice of cuts for the lecture's chain, the feed-forward and the attention: numbers sent for one token."""
-    records = []
-    for name, widths in blocks(hidden).items():
-        for plan in plans(widths, devices):
-            records.append(
-                {
-                    "chain": name,
-                    "cuts": " ".join(plan.cuts),
-                    "forward": ", ".join(plan.forward),
-                    "backward": ", ".join(plan.backward),
-                    "numbers": plan.numbers,
-                }
-            )
-    return pd.DataFrame(records)
+    lines = [
+        (name, " ".join(plan.cuts), ", ".join(plan.forward), ", ".join(plan.backward), plan.numbers)
+        for name, widths in blocks(hidden).items()
+        for plan in plans(widths, devices)
+    ]
+    return pd.DataFrame(lines, columns=["chain", "cuts", "forward", "backward", "numbers"])

@@ -16,6 +16,7 @@ from commeff.experiments.planning.question import named
 from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
 from commeff.planner.policies import RECOMPUTES, PolicySetting
+from commeff.planner.refusals import feasible
 
 TABLES = Path(__file__).parent / "tables"
 MICRO_BATCHES = (1, 2, 4, 8, 16)  # what Megatron's authors may have tried
@@ -96,8 +97,9 @@ def megatron() -> tuple[list[Cases], NDArray[np.float64]]:
     for row in printed.itertuples():
         model = Model(row.layers, row.hidden, row.heads, row.seq, row.vocab)
         cluster = Cluster.named("a100_selene", gpus=row.gpus)
-        policies = [p for p in megatron_policies(row) if possible(p, model, cluster, row.batch)]
-        cases.append(Cases(model, Policies.of(policies), cluster, row.batch, [row.Index]))
+        policies = Policies.of(megatron_policies(row))
+        possible = policies[feasible(model, policies, cluster, row.batch)]
+        cases.append(Cases(model, possible, cluster, row.batch, [row.Index]))
     return cases, printed.tflops_per_gpu.to_numpy(float)
 
 
@@ -116,15 +118,6 @@ def megatron_policies(row: Any) -> list[Policy]:
     return [replace(policy, micro_batch=size, chunks=chunks) for size in MICRO_BATCHES for chunks in several]
 
 
-def possible(policy: Policy, model: Model, cluster: Cluster, global_batch: int) -> bool:
-    """Whether the planner accepts it."""
-    try:
-        policy.check(model, cluster, global_batch)
-    except ValueError:
-        return False
-    return True
-
-
 def megatron_best(case: Cases, constants: Constants) -> tuple[float, int]:
     """Seconds of a row's step by the rule, and which of its policies that is."""
     priced = case.price(constants)
@@ -139,19 +132,15 @@ def tflops(case: Cases, seconds: float) -> float:
     return float(flops / seconds / case.cluster.gpus / 1e12)
 
 
-def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.float64]]:
+def korthikanti() -> tuple[Cases, NDArray[np.float64]]:
     """korthikanti2022_layer.csv: one layer of the 22B model, and measured seconds forward and backward, (5, 2)."""
-    printed, cases = table("korthikanti2022_layer"), []
+    printed, policy = table("korthikanti2022_layer"), Policy(tensor=8, micro_batch=4, precision="fp16")
+    policies = [
+        replace(policy, recompute=row.activation_recompute, sequence_parallel=row.sequence_parallel == "on")
+        for row in printed.itertuples()
+    ]
     model, cluster = Model(48, 6144, 64, 2048, 51200), Cluster.named("a100_selene", gpus=8)
-    for row in printed.itertuples():
-        policy = Policy(
-            tensor=8,
-            micro_batch=4,
-            recompute=row.activation_recompute,
-            sequence_parallel=row.sequence_parallel == "on",
-            precision="fp16",
-        )
-        cases.append((model, Policies.of([policy]), cluster))
+    cases = Cases(model, Policies.of(policies), cluster, 1, [*printed.index])
     return cases, printed[["forward_ms", "backward_ms"]].to_numpy() / 1e3
 
 
@@ -182,8 +171,8 @@ def nemo() -> tuple[list[Cases], NDArray[np.float64]]:
     return cases, tokens / printed.tokens_per_s_per_gpu.to_numpy(float)
 
 
-def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:
+def layer_seconds(cases: Cases, constants: Constants) -> NDArray[np.float64]:
     """Seconds of one layer, forward and backward, tensor-parallel communication included."""
-    model, policies, cluster = case
-    layer = StepParts.of(policies, PolicySetting(model, cluster, 1, constants)).layer
-    return float(layer.forward_total[0]), float(layer.backward_total[0])
+    setting = PolicySetting(cases.model, cases.cluster, cases.global_batch, constants)
+    layer = StepParts.of(cases.policies, setting).layer
+    return np.stack(np.broadcast_arrays(layer.forward_total, layer.backward_total), axis=1)
