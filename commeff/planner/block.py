@@ -47,12 +47,7 @@ class Pass:
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """The seconds at some places."""
-        return Pass(*(np.broadcast_to(array, self.shape)[where] for array in vars(self).values()))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The common shape of all arrays."""
-        return np.broadcast_shapes(*(np.shape(array) for array in vars(self).values()))
+        return Pass(*(array[where] for array in np.broadcast_arrays(*vars(self).values())))
 
     @property
     def forward_total(self) -> Numbers:
@@ -123,11 +118,6 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
 
     The slower of the two where they are far apart, and 1.4 times either where they are equal: some kernels of a pass
     wait for the CPU and others for the GPU.
-
-    Parameters
-    ----------
-    work : seconds on the GPU.
-    issue : seconds on the CPU.
     """
     return np.sqrt(work**2 + issue**2)
 

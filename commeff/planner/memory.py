@@ -122,10 +122,6 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
-
-    Parameters
-    ----------
-    stages : what stands on each stage.
     """
     model, tokens = setting.model, policies.tokens(setting)
     left, written = layer_activations(policies, setting), scores(policies, setting)
@@ -144,12 +140,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
-    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says.
-
-    Parameters
-    ----------
-    stages : what stands on each stage.
-    """
+    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says."""
     if policies.no_exchange:
         return np.zeros_like(stages.layers, dtype=float)
     from commeff.planner.worker_traffic import alike  # with torch
@@ -174,11 +165,6 @@ def memory(
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
     in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
     beside several of them the ranks of a replica and all ranks have one.
-
-    Parameters
-    ----------
-    stages : what stands on each stage.
-    remembered : bytes of the method of the worker axis, before ZeRO.
     """
     model, shard = setting.model, policies.shard
     parameters = stages.parameters(policies, model)

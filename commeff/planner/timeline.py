@@ -144,15 +144,7 @@ def _peak(events: list[Event], frees: str) -> int:
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:
-    """The tasks of every stage, in the order in which it does them.
-
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
-    """
+    """The tasks of every stage, in the order in which it does them, by one of `SCHEDULES`."""
     if schedule == "naive":
         return [[StageTask(kind, i) for i in range(micro_batches) for kind in "FB"]] * stages
     if schedule == "gpipe":

@@ -73,12 +73,6 @@ class WorkerTraffic:
             left[members] += seconds - behind
         return left, free
 
-    @classmethod
-    def none(cls, like: Numbers) -> WorkerTraffic:
-        """The traffic of single workers, none; arrays of the shape of another."""
-        zero = np.zeros(like.shape)
-        return cls(zero, zero, [], zero, zero)
-
 
 class Sharing(NamedTuple):
     """Seconds a step that ranks of one worker talk to each other.
