@@ -102,11 +102,13 @@ def axis_rows() -> list[dict[str, Any]]:
             block + VOCABULARY * WIDTH,
         ),
     ]
-    counted: dict[str, tuple[float, float]] = {}
-    for ranks in (2, 4):
+
+    def on(ranks: int) -> dict[str, tuple[float, float]]:
         of_size = [(place, axis) for axis, place, *_ in cases if place.ranks == ranks]
-        bytes_each = on_processes(ranks, lambda of_size=of_size: [_step(*case) for case in of_size])[0]
-        counted |= dict(zip([place.name for place, _ in of_size], bytes_each, strict=True))
+        bytes_each = on_processes(ranks, lambda: [_step(*case) for case in of_size])[0]
+        return dict(zip([place.name for place, _ in of_size], bytes_each, strict=True))
+
+    counted = on(2) | on(4)
     return [
         {
             "split": place.name,
