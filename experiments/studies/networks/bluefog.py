@@ -58,7 +58,7 @@ def published() -> list[Throughput]:
     >>> len(published())
     39
     """
-    table = pd.read_csv(Path(__file__).parent / "tables" / "bluefog.csv", comment="#", float_precision="round_trip")
+    table = pd.read_csv(Path(__file__).parent / "tables" / "bluefog.csv", comment="#")
     return [Throughput(*row) for row in table.itertuples(index=False)]
 
 

@@ -29,8 +29,7 @@ Row = dict[str, str]
 
 def table(name: str, dtype: type[str] | None = None) -> pd.DataFrame:
     """tables/NAME.csv without its comments."""
-    path = TABLES / f"{name}.csv"
-    return pd.read_csv(path, comment="#", dtype=dtype, keep_default_na=False, float_precision="round_trip")
+    return pd.read_csv(TABLES / f"{name}.csv", comment="#", dtype=dtype, keep_default_na=False)
 
 
 def rows(name: str) -> list[Row]:
