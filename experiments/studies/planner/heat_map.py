@@ -17,7 +17,7 @@ from commeff.experiments.report.draw.figures import COLOURS, INK, RULE
 PAINTS = ("#eaeef2", *COLOURS, "#57606a")  # of the ways of convergence.yaml, in order
 
 
-class Panel(NamedTuple):
+class StudyPanel(NamedTuple):
     """A grid of GPUs by bandwidth: places in `ways`, -1 where nothing fits, and gains over psgd."""
 
     title: str
@@ -25,7 +25,7 @@ class Panel(NamedTuple):
     gains: pd.DataFrame
 
 
-def heat_map(canvas: Canvas, rows: Sequence[Sequence[Panel]], ways: Sequence[str]) -> None:
+def heat_map(canvas: Canvas, rows: Sequence[Sequence[StudyPanel]], ways: Sequence[str]) -> None:
     """The study: for each scenario a row, for each model a panel, coloured by the fastest way."""
     grid = canvas.subplots(len(rows), len(rows[0]), squeeze=False)
     for line, panels in zip(grid, rows, strict=True):
@@ -36,7 +36,7 @@ def heat_map(canvas: Canvas, rows: Sequence[Sequence[Panel]], ways: Sequence[str
     canvas.legend(handles=handles, loc="outside lower center", ncols=min(6, len(used)))
 
 
-def _cells(axes: Axes, panel: Panel) -> None:
+def _cells(axes: Axes, panel: StudyPanel) -> None:
     gpus, bandwidths = panel.best.index, panel.best.columns
     for y, x in np.ndindex(panel.best.shape):
         best, gain = int(panel.best.iat[y, x]), panel.gains.iat[y, x]
