@@ -4,40 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from commeff import require
 from commeff.cluster import collectives, simulation
 from commeff.cluster.cluster import Cluster
-from commeff.cluster.codecs import coded
+from commeff.cluster.codecs import coding_seconds
 from commeff.cluster.collectives import Bytes
 from commeff.cluster.groups import Groups, Numbers
 from commeff.communicator.ledger import Entry
-from commeff.profiling import Operation
+from commeff.profiling import Attended, Operation, Profile
 from commeff.topologies import MixingMatrix, Topology
 
 FIXED = {"ring": "one_ring", "tree": "binomial_tree"}  # kinds of a ledger that name the algorithm: our own
 SERVERS = ("server", "to_server", "from_server")
 KINDS = ("all_reduce", "all_gather", "mix", *SERVERS, *FIXED)
-
-
-class Schedule(Protocol):
-    """What workers send in each step: a `commeff.profile`, or a ledger `Recorded`."""
-
-    @property
-    def workers(self) -> int:
-        """n."""
-
-    @property
-    def first(self) -> int:
-        """The step from which on operations repeat."""
-
-    @property
-    def period(self) -> int | None:
-        """After how many steps they do; None: never."""
-
-    def operations(self, step: int) -> Sequence[Operation]:
-        """The operations of a step, in order."""
 
 
 class Recorded:
@@ -54,6 +34,9 @@ class Recorded:
     (0, 'all_reduce')
     """
 
+    first = 0
+    period = None  # a ledger does not say what repeats
+
     def __init__(self, rows: Iterable[Entry], workers: int, topology: Topology | None = None) -> None:
         if topology is not None and topology.n != workers:
             raise ValueError(f"topology must have the {workers} workers of the run, got {topology.n}; give the run's")
@@ -65,15 +48,6 @@ class Recorded:
             if row.rounds:
                 matrix = self._matrix(row) if row.kind == "mix" else None
                 self._sent[row.step].append(Operation(*row, matrix=matrix, waited=row.step))
-
-    @property
-    def first(self) -> int:
-        """0: a ledger does not say what repeats."""
-        return 0
-
-    @property
-    def period(self) -> None:
-        """None."""
 
     @property
     def steps(self) -> int:
@@ -101,6 +75,9 @@ class Recorded:
                 f"got {degree:g}; give the run's"
             )
         return matrix
+
+
+Schedule = Profile | Attended | Recorded  # what workers send in each step
 
 
 class Billing:
@@ -144,8 +121,12 @@ class Billing:
         return self._prices[key][0]
 
     def coding(self, operation: Operation) -> float:
-        """Encoding its message and decoding what is heard, while nothing else is computed."""
-        return coded(self._cluster.gpu, operation, self._workers)
+        """Encoding its message and decoding what is heard, while nothing else is computed; 0 of whole vectors."""
+        coding = operation.coding
+        if coding is None or not operation.rounds:
+            return 0.0
+        messages = coding.messages(operation.kind, self._workers, operation.matrix)
+        return float(coding_seconds(self._cluster.gpu, coding, operation.coordinates, messages))
 
     def _price(self, operation: Operation) -> float:
         kind, rounds = operation.kind, operation.rounds

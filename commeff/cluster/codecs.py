@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import Any
 
 from commeff.cluster.hardware import GPU
-from commeff.profiling import Operation
 from commeff.profiling.coding import Coding
 
 SHARE = 0.5  # of a memory's bandwidth that coding reaches where nobody has measured it: many small kernels
@@ -51,12 +50,3 @@ def source(gpu: GPU, codec: str) -> str:
     if codec in gpu.codecs:
         return "measured"
     return "estimated" if codec else "assumed"
-
-
-def coded(gpu: GPU, operation: Operation, workers: int) -> float:
-    """`coding_seconds` of an operation among so many workers; 0 where nothing is compressed."""
-    coding = operation.coding
-    if coding is None or not operation.rounds:
-        return 0.0
-    messages = coding.messages(operation.kind, workers, operation.matrix)
-    return float(coding_seconds(gpu, coding, operation.coordinates, messages))

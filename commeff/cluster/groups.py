@@ -106,7 +106,7 @@ class Groups:
 
     @classmethod
     def _of(cls, cluster: Cluster, size: Numbers, inside: Numbers, load: Numbers, links: Any) -> Groups:
-        hops = float(np.max(links)) * cluster.network.link_seconds if np.size(links) else 0.0
+        hops = float(np.max(links)) * cluster.network.hop if np.size(links) else 0.0
         inter = replace(cluster.inter, latency=cluster.inter.latency + hops)
         behind = -(-cluster.local // cluster.nics)
         return cls(size, inside, load, behind, cluster.intra, inter, cluster.network.oversubscription)

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
 
 from commeff import require
@@ -46,9 +47,9 @@ class Link:
 
     Examples
     --------
-    >>> Link(bandwidth=1e9, latency=1e-5).seconds(1e6)
+    >>> float(Link(bandwidth=1e9, latency=1e-5).seconds(1e6))
     0.00101
-    >>> Link(bandwidth=1e9, latency=0.0, efficiency=0.5).seconds(1e6)
+    >>> float(Link(bandwidth=1e9, latency=0.0, efficiency=0.5).seconds(1e6))
     0.002
     """
 
@@ -67,9 +68,11 @@ class Link:
         """Bytes per second that an application gets."""
         return self.bandwidth * self.efficiency
 
-    def seconds(self, size: float, messages: float = 1) -> float:
-        """Seconds of `size` bytes in `messages` rounds that wait for each other; the burst is available once."""
-        return messages * self.latency + max(0.0, size - self.burst) / self.rate
+    def seconds(self, size: Any, messages: float = 1) -> Any:
+        """Seconds of `size` bytes, a number or an array, in `messages` rounds that wait for each other; the burst is
+        available once.
+        """
+        return messages * self.latency + np.maximum(0.0, size - self.burst) / self.rate
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,6 @@ class FatTree:
         if not 0 <= self.hop < float("inf"):
             raise ValueError(f"hop must be a number of seconds from 0 on, got {self.hop}")
 
-    @property
-    def link_seconds(self) -> float:
-        """The latency that each link of a path adds."""
-        return self.hop
-
     def description(self) -> dict[str, Any]:
         """The network as a YAML file describes it."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
@@ -169,9 +164,9 @@ class Rails:
     rail: FatTree = Crossbar()
 
     @property
-    def link_seconds(self) -> float:
+    def hop(self) -> float:
         """Seconds that each link of a rail adds."""
-        return self.rail.link_seconds
+        return self.rail.hop
 
     def description(self) -> dict[str, Any]:
         """The keys of one rail, and kind `rails`."""

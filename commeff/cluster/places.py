@@ -76,7 +76,6 @@ def entries(clusters: Any, folder: Path, step_seconds: Any = None) -> list[dict[
     """
     if not isinstance(clusters, list) or not all(isinstance(item, (str, Mapping)) for item in clusters):
         raise ValueError(f"clusters must be a list of clusters, such as [v100_25g, mine.yaml], got {clusters!r}")
-    general = {} if step_seconds is None else {"step_seconds": step_seconds}
     places = []
     for item in clusters:
         entry = {"cluster": item} if isinstance(item, str) else dict(item)
@@ -86,7 +85,9 @@ def entries(clusters: Any, folder: Path, step_seconds: Any = None) -> list[dict[
         name = str(entry.get("cluster", ""))
         if name.endswith(FILES):
             entry["cluster"] = str((folder / name).resolve())
-        places.append(entry | {key: value for key, value in general.items() if key not in entry})
+        if step_seconds is not None:
+            entry.setdefault("step_seconds", step_seconds)
+        places.append(entry)
     read_places(places)
     for entry in places:
         if _is_file(entry["cluster"]):

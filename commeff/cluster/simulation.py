@@ -18,7 +18,6 @@ import numpy as np
 
 from commeff.cluster.cluster import Cluster
 from commeff.cluster.groups import Numbers
-from commeff.cluster.hardware import Link
 from commeff.cluster.network import Ports, Sizes, busiest
 from commeff.topologies import MixingMatrix
 
@@ -57,10 +56,10 @@ class Routes(NamedTuple):
         """Until all have arrived, if every message is so many times as long, `rounds` one after the other."""
         slowest = np.zeros_like(times, dtype=np.float64)
         if self.inside is not None:
-            slowest = transfer(cluster.intra, rounds * (self.inside * times), rounds)
+            slowest = cluster.intra.seconds(rounds * (self.inside * times), rounds)
         if self.outside is not None:
-            hops = rounds * self.links * cluster.network.link_seconds
-            slowest = np.maximum(slowest, transfer(cluster.inter, rounds * (self.outside * times), rounds) + hops)
+            hops = rounds * self.links * cluster.network.hop
+            slowest = np.maximum(slowest, cluster.inter.seconds(rounds * (self.outside * times), rounds) + hops)
         return slowest
 
 
@@ -76,11 +75,6 @@ def routes(cluster: Cluster, sources: Ports, destinations: Ports, sizes: Sizes |
         ports = cluster.port_of(sources[away]), cluster.port_of(destinations[away])
         outside, links = cluster.network.traffic(*ports, bytes_each[away], cluster.nics)
     return Routes(inside, outside, links)
-
-
-def transfer(link: Link, size: Numbers | float, rounds: float) -> Numbers:
-    """`Link.seconds` of many sizes."""
-    return np.asarray(rounds * link.latency + np.maximum(0.0, size - link.burst) / link.rate)
 
 
 def gossip(cluster: Cluster, matrix: MixingMatrix, size: float) -> float:

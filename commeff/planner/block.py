@@ -47,12 +47,7 @@ class Pass:
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """The seconds at some places."""
-        return Pass(*(np.broadcast_to(array, self.shape)[where] for array in vars(self).values()))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The common shape of all arrays."""
-        return np.broadcast_shapes(*(np.shape(array) for array in vars(self).values()))
+        return Pass(*(array[where] for array in np.broadcast_arrays(*vars(self).values())))
 
     @property
     def forward_total(self) -> Numbers:
@@ -80,11 +75,6 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
 
     What tensor ranks send hides behind the gradients of weights, or, with overlap="full", behind any product; what
     context ranks send behind attention to the keys that have come, which is all of it but the last of c blocks.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     constants = setting.constants
     dense, dense_input, dense_weights = _products(policies, setting)
@@ -119,11 +109,6 @@ def ring_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """Keys and values of one layer and micro-batch round c ranks, forward: c - 1 messages of 4 b s/c bytes for each
     number of a key. Backward their gradients go with them, twice as much (Liu 2023, arXiv 2310.01889). Attention that
     is recomputed gets them once more.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     return collectives.all_gather(policies.ring(setting.cluster), 2 * key_bytes(policies, setting), "one_ring")
 
@@ -133,11 +118,6 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
 
     The slower of the two where they are far apart, and 1.4 times either where they are equal: some kernels of a pass
     wait for the CPU and others for the GPU.
-
-    Parameters
-    ----------
-    work : seconds on the GPU.
-    issue : seconds on the CPU.
     """
     return np.sqrt(work**2 + issue**2)
 
@@ -145,11 +125,6 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
 def tensor_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
     reduce-scatter, of the same bytes (Korthikanti 2022).
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     groups, size = policies.splitting(setting.cluster), 2 * policies.tokens(setting) * setting.model.hidden
     split = 2 * collectives.reduce_scatter(groups, size)
@@ -161,11 +136,6 @@ def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
 
     Element-wise bytes for each logit: forward 30 (to fp32 6, maximum 4, shift and exponential 12, sum 4, division 4
     and a bit), backward 14 (softmax minus target 8, to 16 bits 6).
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     columns = np.where(t > 1, 8 * np.ceil(model.vocab / (8 * t)), model.vocab)
@@ -189,11 +159,6 @@ def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
 def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Lookup, positions and dropout: about 10 bytes for each number of b s h each way; an all-reduce over the tensor
     ranks forward.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     numbers = policies.tokens(setting) * setting.model.hidden
     seconds = 10.0 * numbers / setting.memory_rate

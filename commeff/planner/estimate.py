@@ -183,12 +183,6 @@ def estimate(
 def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
     """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
     layers; the first has the embedding too and the last the head.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    model : the transformer to be trained.
-    pieces : seconds of one micro-batch through each piece.
     """
     p, v = policies.pipeline, policies.chunks
     layers, layer, head, embedding = model.layers / p, pieces.layer, pieces.head, pieces.embedding
@@ -227,8 +221,6 @@ def finish(
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     pieces : seconds of one micro-batch through each piece.
     stages : what stands on each stage.
     seconds : of the pipeline by part.
@@ -242,7 +234,8 @@ def finish(
     )
     weights = STATES[policies.precision][0] * parameters
     sharing = sharing_seconds(policies, setting, parameters)
-    between = WorkerTraffic.none(weights)
+    nothing = np.zeros_like(weights)
+    between = WorkerTraffic(nothing, nothing, [], nothing, nothing)
     if not policies.no_exchange:
         from commeff.planner.worker_traffic import worker_traffic  # with torch
 

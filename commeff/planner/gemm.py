@@ -9,12 +9,8 @@ from commeff.planner.constants import Constants
 from commeff.planner.policies import Count, Numbers
 
 TILE = 128  # edge of the output tile that one multiprocessor works on
-MULTIPROCESSORS = {
-    "V100": 80,
-    "A100": 108,
-    "H100": 132,
-    "H200": 132,
-}  # tiles at a time, data sheets of SXM parts; 1 if not known
+# Tiles at a time, data sheets of SXM parts; 1 if not known.
+MULTIPROCESSORS = {"V100": 80, "A100": 108, "H100": 132, "H200": 132}
 WIDTHS = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # bytes of an operand
 ALIGNMENT = 16  # bytes: rows that are not multiples of it are loaded at half the width
 
@@ -25,9 +21,7 @@ def seconds_per_flop(gpu: GPU, precision: str, constants: Constants) -> float:
 
     Parameters
     ----------
-    gpu : the GPU.
     precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
 
     Examples
     --------
@@ -62,9 +56,7 @@ def gemm_seconds(
     columns : of the second matrix.
     inner : columns of the first matrix, which are rows of the second.
     count : products that run at once.
-    gpu : the GPU.
     precision : of the operands.
-    constants : what a real machine reaches of its data sheet.
     """
     units, width = MULTIPROCESSORS.get(gpu.name.split("-")[0], 1), WIDTHS[precision]
     tiles = count * np.ceil(rows / TILE) * np.ceil(columns / TILE)

@@ -76,11 +76,6 @@ def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple
 
     Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
     gradients of weights; interleaved, the first stage, p (1 + (p-1)/(p v)) and the last (p (v-1) + 1)/v, at most m.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     m, p, v = policies.micro_batches(setting), policies.pipeline, policies.chunks
     kinds = ("naive", "gpipe", "zero_bubble")
@@ -100,11 +95,6 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
     flash attention or selective recomputation.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
@@ -114,25 +104,13 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
 
 
 def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    """
+    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least."""
     width = np.maximum(setting.model.key_width / policies.tensor, setting.model.head_width)
     return 2 * policies.tokens(setting) * width
 
 
 def scores(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Scores of one layer and micro-batch that are written to memory: a s^2 b/t, none by flash attention.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    """
+    """Scores of one layer and micro-batch that are written to memory: a s^2 b/t, none by flash attention."""
     model, written = setting.model, not setting.model.flash_attention
     return written * policies.tokens(setting) * model.heads * model.sequence / policies.tensor
 
@@ -144,12 +122,6 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    stages : what stands on each stage.
     """
     model, tokens = setting.model, policies.tokens(setting)
     left, written = layer_activations(policies, setting), scores(policies, setting)
@@ -168,14 +140,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
-    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    stages : what stands on each stage.
-    """
+    """Bytes that the worker axis's method remembers on a rank of each stage before ZeRO, as its profile says."""
     if policies.no_exchange:
         return np.zeros_like(stages.layers, dtype=float)
     from commeff.planner.worker_traffic import alike  # with torch
@@ -200,13 +165,6 @@ def memory(
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
     in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
     beside several of them the ranks of a replica and all ranks have one.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
-    stages : what stands on each stage.
-    remembered : bytes of the method of the worker axis, before ZeRO.
     """
     model, shard = setting.model, policies.shard
     parameters = stages.parameters(policies, model)

@@ -37,7 +37,7 @@ class ModelPart(NamedTuple):
         """
         layer = list(_layer(model, self.tensor))
         tensors = [(f"layer{i}.{name}", shape) for i in range(self.layers) for name, shape in layer]
-        tensors += [(f"embedding{i}", _embedding(model, self.tensor)) for i in range(self.embeddings)]
+        tensors += [(f"embedding{i}", (-(-model.vocab // self.tensor), model.hidden)) for i in range(self.embeddings)]
         return Layout.of(tensors)
 
 
@@ -57,19 +57,9 @@ def _layer(model: Model, tensor: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield from ((f"{name}.bias", shape[:1]) for name, shape in matrices.items())
 
 
-def _embedding(model: Model, tensor: int) -> tuple[int, int]:
-    return -(-model.vocab // tensor), model.hidden
-
-
 def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count) -> Numbers:
-    """`ModelPart(...).layout(model).d` of many parts; a fraction of a layer has that fraction of its numbers.
-
-    Parameters
-    ----------
-    model : the transformer to be trained.
-    tensor : ranks that share every matrix.
-    layers : layers of each part.
-    embeddings : V x h matrices of each part.
+    """`ModelPart(tensor, layers, embeddings).layout(model).d` of many parts; a fraction of a layer has that fraction of
+    its numbers.
 
     Examples
     --------
@@ -79,6 +69,6 @@ def part_numbers(model: Model, tensor: Numbers, layers: Count, embeddings: Count
     """
     degrees, inverse = distinct(np.ravel(tensor))
     one = [sum(prod(shape) for _, shape in _layer(model, int(t))) for t in degrees[:, 0]]
-    ends = [prod(_embedding(model, int(t))) for t in degrees[:, 0]]
+    ends = -(-model.vocab // degrees[:, 0]) * model.hidden
     inverse = inverse.reshape(np.shape(tensor))
-    return np.asarray(layers * np.array(one, dtype=float)[inverse] + embeddings * np.array(ends, dtype=float)[inverse])
+    return np.asarray(layers * np.array(one, dtype=float)[inverse] + embeddings * ends.astype(float)[inverse])

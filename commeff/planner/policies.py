@@ -38,10 +38,7 @@ OVERLAPS = ("none", "partial", "full")
 # bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
-COUNTS = (
-    *("tensor", "pipeline", "data", "workers", "micro_batch", "chunks", "zero", "context"),
-    *("unit", "recompute_every", "loss_chunks", "fragmentation"),
-)
+CHOICES = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "overlap": OVERLAPS}
 SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters")
 NO, YES, ZERO, ONE = (partial(np.array, value) for value in (False, True, 0, 1))  # of all policies, unless given
 
@@ -194,17 +191,13 @@ class Policies:
         precisions = {policy.precision for policy in policies}
         if len(precisions) != 1:
             raise ValueError(f"precision must be one for all, got {' '.join(sorted(precisions))}; price each apart")
-        worker_methods = [policy.worker_method for policy in policies]
-        methods = tuple(dict.fromkeys(worker_methods))
-        return cls(
-            **{name: np.array([getattr(policy, name) for policy in policies]) for name in (*COUNTS, *SWITCHES)},
-            schedule=np.array([SCHEDULES.index(policy.schedule) for policy in policies]),
-            recompute=np.array([RECOMPUTES.index(policy.recompute) for policy in policies]),
-            overlap=np.array([OVERLAPS.index(policy.overlap) for policy in policies]),
-            method=np.array([methods.index(method) for method in worker_methods]),
-            methods=methods,
-            precision=precisions.pop(),
-        )
+        columns = {field.name: [getattr(policy, field.name) for policy in policies] for field in fields(cls)[:-2]}
+        columns["method"] = [policy.worker_method for policy in policies]
+        methods = tuple(dict.fromkeys(columns["method"]))
+        for name, choices in {**CHOICES, "method": methods}.items():
+            columns[name] = [choices.index(value) for value in columns[name]]
+        arrays = {name: np.array(column) for name, column in columns.items()}
+        return cls(**arrays, methods=methods, precision=precisions.pop())
 
     def __len__(self) -> int:
         return int(np.broadcast(*self._arrays().values()).size)

@@ -62,21 +62,6 @@ OWN: tuple[Refusal, ...] = (
 )
 
 
-def _keys_do_not_fit(policies: Policies, setting: PolicySetting) -> Mask:
-    t, keys = policies.tensor, setting.model.key_heads
-    return np.asarray(np.maximum(t, keys) % np.minimum(t, keys) != 0)
-
-
-def _no_equal_pieces(policies: Policies, setting: PolicySetting) -> Mask:
-    pieces, layers = policies.pipeline * policies.chunks, setting.model.layers
-    return (layers < pieces) if setting.uneven else np.asarray(layers % pieces != 0)
-
-
-def _no_whole_rounds(policies: Policies, setting: PolicySetting) -> Mask:
-    rounds = policies.micro_batches(setting) % policies.pipeline == 0
-    return np.asarray(~rounds & (policies.chunks > 1))
-
-
 def strategy_refusal(method: WorkerMethod, workers: int, precision: str, model: Model) -> str | None:
     """Why there is no such strategy among so many workers. It is played, so this is asked last, of what nothing else
     refuses.
@@ -114,7 +99,7 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda p, s: f"tensor must divide ffn_hidden={s.model.ffn_width}, got {p.tensor}",
     ),
     Refusal(
-        _keys_do_not_fit,
+        lambda p, s: np.maximum(p.tensor, s.model.key_heads) % np.minimum(p.tensor, s.model.key_heads) != 0,
         lambda p, s: (
             f"tensor must be a multiple of kv_heads={s.model.key_heads} or divide it, got {p.tensor}: a tensor "
             "above kv_heads replicates the heads of keys and values"
@@ -133,14 +118,16 @@ REFUSALS: tuple[Refusal, ...] = (
         ),
     ),
     Refusal(
-        _no_equal_pieces,
+        lambda p, s: (
+            p.pipeline * p.chunks > s.model.layers if s.uneven else s.model.layers % (p.pipeline * p.chunks) != 0
+        ),
         lambda p, s: (
             f"pipeline x chunks must divide layers={s.model.layers}, got {p.pipeline} x {p.chunks}; "
             "give stages=(layers of each piece)"
         ),
     ),
     Refusal(
-        _no_whole_rounds,
+        lambda p, s: (p.chunks > 1) & (p.micro_batches(s) % p.pipeline != 0),
         lambda p, s: (
             f"micro-batches of a rank must be a multiple of pipeline={p.pipeline} with chunks, got "
             f"{s.global_batch // (p.data * p.micro_batch)}; take another micro_batch, or schedule=1f1b"
@@ -156,10 +143,6 @@ def feasible(model: Model, policies: Policies, cluster: Cluster, global_batch: C
 
     Parameters
     ----------
-    model : the transformer to be trained.
-    policies : the policies to be priced.
-    cluster : the GPUs and the links between them.
-    global_batch : sequences in a step, over all ranks.
     uneven : whether layers may be cut into unequal stages.
 
     Examples

@@ -144,31 +144,15 @@ def _peak(events: list[Event], frees: str) -> int:
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:
-    """The tasks of every stage, in the order in which it does them.
-
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
-    """
+    """The tasks of every stage, in the order in which it does them, by one of `SCHEDULES`."""
+    if schedule == "naive":
+        return [[StageTask(kind, i) for i in range(micro_batches) for kind in "FB"]] * stages
+    if schedule == "gpipe":
+        return [[StageTask(kind, i) for kind in "FB" for i in range(micro_batches)]] * stages
     if schedule == "interleaved" and chunks > 1:
         return [_interleaved(stage, stages, micro_batches, chunks) for stage in range(stages)]
-    return [
-        {"naive": _naive, "gpipe": _gpipe, "zero_bubble": _zero_bubble}.get(schedule, _one_f_one_b)(
-            stage, stages, micro_batches
-        )
-        for stage in range(stages)
-    ]
-
-
-def _naive(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
-    return [StageTask(kind, i) for i in range(micro_batches) for kind in "FB"]
-
-
-def _gpipe(stage: int, stages: int, micro_batches: int) -> list[StageTask]:
-    return [StageTask(kind, i) for kind in "FB" for i in range(micro_batches)]
+    of_stage = _zero_bubble if schedule == "zero_bubble" else _one_f_one_b
+    return [of_stage(stage, stages, micro_batches) for stage in range(stages)]
 
 
 def _one_f_one_b(stage: int, stages: int, micro_batches: int) -> list[StageTask]:

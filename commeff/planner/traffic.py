@@ -16,11 +16,6 @@ from commeff.planner.policies import STATES, Numbers, Policies, PolicySetting
 def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     t, size = policies.tensor, 2 * policies.tokens(setting) * setting.model.hidden
     groups = Groups.strided(setting.cluster, policies.pipeline, t * policies.context * policies.data)
@@ -78,12 +73,6 @@ class WorkerTraffic:
             left[members] += seconds - behind
         return left, free
 
-    @classmethod
-    def none(cls, like: Numbers) -> WorkerTraffic:
-        """The traffic of single workers, none; arrays of the shape of another."""
-        zero = np.zeros(like.shape)
-        return cls(zero, zero, [], zero, zero)
-
 
 class Sharing(NamedTuple):
     """Seconds a step that ranks of one worker talk to each other.
@@ -125,8 +114,6 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     parameters : on each rank, before ZeRO.
     """
     weights, gradients, _ = STATES[policies.precision]
@@ -161,11 +148,6 @@ def _flat_rings(groups: Groups, policies: Policies, size: Numbers) -> Numbers:
 def tied_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     """The first and the last stage add up the gradients of their copies of a tied embedding. They are in one node only
     if everything is.
-
-    Parameters
-    ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     """
     model, cluster = setting.model, setting.cluster
     if not model.tied_embeddings:
@@ -182,8 +164,6 @@ def optimizer_seconds(policies: Policies, setting: PolicySetting, parameters: Nu
 
     Parameters
     ----------
-    policies : the policies to be priced.
-    setting : the model, and where it is trained.
     parameters : on each rank, before ZeRO.
     remembering : bytes that a step reads and writes of what the method remembers.
     """

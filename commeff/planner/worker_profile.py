@@ -163,7 +163,7 @@ class WorkerProfile:
             played = self._few._profile(layout, torch.float32, megabytes=4 * layout.d / 1e6 / 2)
         except ValueError:
             return False
-        return any(operation.bucketed for operation in _period(played))
+        return any(operation.bucketed for operation in _sent(played))
 
     @cached_property
     def depends(self) -> Literal["line", "numbers", "shapes"]:
@@ -236,10 +236,9 @@ def _strategy(method: WorkerMethod, workers: int) -> Strategy:
     return method.strategy(workers)
 
 
-def _period(step_profile: Profile) -> list[Operation]:
+def _sent(played: Profile) -> list[Operation]:
     """The messages of one period, in order, without those that reach nobody."""
-    steps = range(step_profile.first, step_profile.first + step_profile.period)
-    return [operation for step in steps for operation in step_profile.operations(step) if operation.rounds]
+    return [operation for operation in played.typical if operation.rounds]
 
 
 @cache
@@ -248,10 +247,10 @@ def _play(of: WorkerProfile, layout: Layout) -> Sheet:
     weights, gradients, _ = STATES[of.precision]
     widths = {"gradients": gradients, "parameters": weights}
     wide = of._profile(layout, torch.float32)
-    sent = _period(wide)
+    sent = _sent(wide)
     if any(widths[operation.slot] == 2 for operation in sent):
         half = torch.float16 if of.precision == "fp16" else torch.bfloat16
-        short = _period(of._profile(layout, half))
+        short = _sent(of._profile(layout, half))
         sent = [b if widths[a.slot] == 2 else a for a, b in zip(sent, short, strict=True)]
     entries = tuple(
         Sent(

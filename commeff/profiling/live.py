@@ -127,15 +127,11 @@ def _tensors(value: Any) -> list[Tensor]:
 def _inside(kind: type) -> Callable[[Any], Iterable[object]]:
     """What gives the things that an object of a kind holds: asked once, since a profile looks into thousands."""
     if issubclass(kind, PLAIN):
-        return _nothing
+        return lambda value: ()
     if issubclass(kind, Optimizer):
         return lambda value: (*(group["params"] for group in value.param_groups), *value.state.values())
     if issubclass(kind, (list, tuple)):
         return iter
     if issubclass(kind, Mapping):
         return lambda value: value.values()
-    return (lambda value: vars(value).values()) if is_dataclass(kind) else _nothing
-
-
-def _nothing(value: object) -> Iterable[object]:
-    return ()
+    return (lambda value: vars(value).values()) if is_dataclass(kind) else (lambda value: ())

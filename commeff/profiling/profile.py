@@ -87,18 +87,19 @@ class Profile:
         return tuple(operation.moved(step - played) for operation in self.steps[played])
 
     @cached_property
-    def _typical(self) -> list[Operation]:
+    def typical(self) -> list[Operation]:
+        """The operations of a period, once they repeat, in order."""
         return [operation for k in range(self.first, self.first + self.period) for operation in self.steps[k]]
 
     @property
     def payload_bytes(self) -> float:
         """Mean per step and worker of what the method must send, once it repeats."""
-        return sum(operation.payload_bytes for operation in self._typical) / self.period
+        return sum(operation.payload_bytes for operation in self.typical) / self.period
 
     @property
     def wire_bytes(self) -> float:
         """Mean per step and worker of what the collectives move for it, once it repeats."""
-        return sum(operation.wire_bytes for operation in self._typical) / self.period
+        return sum(operation.wire_bytes for operation in self.typical) / self.period
 
 
 def profile(

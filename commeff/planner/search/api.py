@@ -121,10 +121,8 @@ def _solved(
     """Every policy, or the first of them; what is cut anew counts as priced."""
     cuts = RECUT if budget is None else min(RECUT, budget // 10)
     ranking = scan(space, top, None if budget is None else budget - cuts, constants)
-    even = [
-        (space.policy(row), float(steps)) for row, steps in zip(ranking.even, space.steps(ranking.even), strict=True)
-    ]
-    return even + recuts(space, ranking.to_cut[:cuts], solve, constants), ranking.smallest
+    recut = recuts(space, ranking.to_cut[:cuts], solve, constants)
+    return space.with_steps(ranking.even) + recut, ranking.smallest
 
 
 def _guided(
@@ -133,10 +131,8 @@ def _guided(
     """The best of what a searcher priced."""
     problem, random = EvenPolicies(space, constants), np.random.default_rng(seed)
     trace = drive(GUIDED[method](problem, random), problem, budget, random)
-    order = np.argsort(trace.values, kind="stable")[:top]
-    rows = trace.rows[order]
-    policies = [(space.policy(row), float(steps)) for row, steps in zip(rows, space.steps(rows), strict=True)]
-    return policies, float("nan") if len(rows) else float("inf")
+    rows = trace.rows[np.argsort(trace.values, kind="stable")[:top]]
+    return space.with_steps(rows), float("nan") if len(rows) else float("inf")
 
 
 def nothing(space: Space, smallest: float) -> str:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Table = NDArray[np.float64]
-MOST = 20_000  # cuts that `every` tries
 TIE = 1e-4  # of the mean stage: what a tie-break weighs
 
 
@@ -80,11 +79,6 @@ def every(chain: CutChain) -> Cuts:
     >>> every(CutChain(np.array([[1.0, 2, 3, 4], [3, 4, 5, 6]]), np.ones((2, 4), dtype=bool), 8))
     (3, 1)
     """
-    if chain.ways > MOST:
-        raise ValueError(
-            f"cuts must be at most {MOST:,} to try them all, got {chain.ways}: {chain.layers} layers on "
-            f"{chain.stages} stages can be cut in as many ways; use method=dp or method=ilp"
-        )
     inner = np.array(list(combinations(range(1, chain.layers), chain.stages - 1)), dtype=int)
     ends = np.full((len(inner), 1), chain.layers)
     counts = np.diff(np.hstack([0 * ends, inner.reshape(len(ends), -1), ends]), axis=1)

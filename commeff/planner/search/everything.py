@@ -14,9 +14,10 @@ from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import SCHEDULES, Mask, Policies, PolicySetting
 from commeff.planner.policy import Policy
-from commeff.planner.search.chain import MOST, CutChain, Cuts, dynamic, every
+from commeff.planner.search.chain import CutChain, Cuts, dynamic, every
 from commeff.planner.search.space import AXES, Rows, Space, Values
 
+MOST_CUTS = 20_000  # of a pipeline that are all tried
 RECUT = 12  # pipelines whose layers are cut anew
 CUTTABLE = ("gpipe", "1f1b")  # schedules of one chunk whose time the chain's formula gives
 DEEP = 512  # layers of the deepest model that is cut anew
@@ -69,10 +70,8 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
 
     Parameters
     ----------
-    space : the policies to choose from.
     keep : how many policies to return.
     budget : policies that may be priced; None: all.
-    constants : what a real machine reaches of its data sheet.
     """
     even, to_cut = Best(keep), Best(RECUT)
     priced, smallest = 0, np.inf
@@ -102,24 +101,20 @@ def recuts(space: Space, rows: Rows, solve: Solver, constants: Constants = MEASU
 
     Parameters
     ----------
-    space : the policies to choose from.
     rows : rows of the space: policies as whole numbers.
     solve : finds the best cuts of a chain.
-    constants : what a real machine reaches of its data sheet.
     """
     policies = []
-    for row, steps in zip(rows, space.steps(rows), strict=True):
-        policy = space.policy(row)
-        pieces = chain(space.model, policy, space.cluster, space.global_batch, constants)
-        cuts = solve(pieces)
+    for policy, steps in space.with_steps(rows):
+        cuts = solve(chain(space.model, policy, space.cluster, space.global_batch, constants))
         if cuts is not None and len(set(cuts)) > 1:
-            policies.append((replace(policy, stages=cuts), float(steps)))
+            policies.append((replace(policy, stages=cuts), steps))
     return policies
 
 
 def thorough(pieces: CutChain) -> Cuts:
     """All cuts where they are few; else dynamic programming, which a law holds equal to all cuts."""
-    return every(pieces) if pieces.ways <= MOST else dynamic(pieces)
+    return every(pieces) if pieces.ways <= MOST_CUTS else dynamic(pieces)
 
 
 def cuttable(policies: Policies) -> Mask:
@@ -135,11 +130,7 @@ def chain(
 
     Parameters
     ----------
-    model : the transformer to be trained.
     policy : a policy whose stages are to be cut.
-    cluster : the GPUs and the links between them.
-    global_batch : sequences in a step, over all ranks.
-    constants : what a real machine reaches of its data sheet.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner.model import Model, count
-from commeff.planner.policies import OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
+from commeff.planner.policies import CHOICES, OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
 
@@ -78,16 +78,13 @@ class Space:
     @cached_property
     def _columns(self) -> list[tuple[int, str, NDArray[Any]]]:
         """For every axis but the last, the fields of `Policies` that it sets, name by name."""
-        names = {"schedule": SCHEDULES, "recompute": RECOMPUTES}
-        return [
-            (
-                i,
-                field,
-                np.array([names[field].index(v[field]) if field in names else v[field] for v in self.values[axis]]),
-            )
-            for i, axis in enumerate(AXES[:-1])
-            for field in self.values[axis][0]
-        ]
+        columns = []
+        for i, axis in enumerate(AXES[:-1]):
+            for field in self.values[axis][0]:
+                values = [value[field] for value in self.values[axis]]
+                places = [CHOICES[field].index(value) for value in values] if field in CHOICES else values
+                columns.append((i, field, np.array(places)))
+        return columns
 
     @cached_property
     def _most_workers(self) -> NDArray[np.int64]:
@@ -116,6 +113,10 @@ class Space:
         data = self.cluster.gpus // (chosen["tensor"] * chosen["context"] * chosen["pipeline"])
         return Policy(data=data, precision=self.precision, overlap=self.overlap, **chosen)
 
+    def with_steps(self, rows: Rows) -> list[tuple[Policy, float]]:
+        """The policy that each row stands for, and the steps that it needs."""
+        return [(self.policy(row), float(steps)) for row, steps in zip(rows, self.steps(rows), strict=True)]
+
     def steps(self, rows: Rows) -> NDArray[np.float64]:
         """Steps that each row needs, in units of `psgd`'s."""
         workers = [value["workers"] for value in self.values["workers"]]
@@ -129,7 +130,9 @@ class Space:
 
     def blocks(self, uneven: bool = False) -> Iterator[Rows]:
         """All possible rows, some at a time."""
-        layouts, rest = grid(self.sizes[:LAYOUT]), grid(self.sizes[LAYOUT:])
+        layouts, rest = (  # the last column fastest
+            np.indices(sizes).reshape(len(sizes), -1).T.copy() for sizes in (self.sizes[:LAYOUT], self.sizes[LAYOUT:])
+        )
         policies = self.policies(np.hstack([layouts, np.zeros((len(layouts), len(AXES) - LAYOUT), dtype=np.int64)]))
         whole = policies.tensor * policies.context * policies.pipeline * policies.data == self.cluster.gpus
         layouts = layouts[whole & (self.global_batch % (policies.data * policies.micro_batch) == 0)]
@@ -150,10 +153,6 @@ class Space:
 def is_canonical(policies: Policies) -> Mask:
     """False where another policy says the same in plainer words: ZeRO over one rank, sequences split over one, a
     schedule without a pipeline, chunks of one, `psgd` between workers whose ranks share nothing.
-
-    Parameters
-    ----------
-    policies : the policies to be judged.
 
     Examples
     --------
@@ -183,18 +182,3 @@ def divisors(number: int) -> list[int]:
     """
     low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
     return low + [number // d for d in reversed(low) if d * d != number]
-
-
-def grid(sizes: Sequence[int]) -> Rows:
-    """All rows, the last column fastest.
-
-    Parameters
-    ----------
-    sizes : number of values of each column.
-
-    Examples
-    --------
-    >>> grid((2, 2)).tolist()
-    [[0, 0], [0, 1], [1, 0], [1, 1]]
-    """
-    return np.indices(sizes).reshape(len(sizes), -1).T.copy()

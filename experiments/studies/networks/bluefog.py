@@ -9,13 +9,14 @@ inside a machine first. The model knows no difference between these two.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import BACKWARD
@@ -30,8 +31,7 @@ BESIDE = MethodChoice(("method=dsgd", "method.order=awc", "topology=one_peer_exp
 FRAMEWORKS = ("Horovod", "BlueFog", "BlueFog, hierarchical")
 
 
-@dataclass(frozen=True)
-class Throughput:
+class Throughput(NamedTuple):
     """A published throughput.
 
     Attributes
@@ -51,11 +51,6 @@ class Throughput:
     value: float
     source: str
 
-    @property
-    def gossips(self) -> bool:
-        """Whether the framework is BlueFog."""
-        return self.framework != "Horovod"
-
 
 def published() -> list[Throughput]:
     """The 39 rows of tables/bluefog.csv.
@@ -63,19 +58,8 @@ def published() -> list[Throughput]:
     >>> len(published())
     39
     """
-    with open(Path(__file__).parent / "tables" / "bluefog.csv", newline="") as file:
-        return [
-            Throughput(
-                row["framework"],
-                int(row["batch"]),
-                int(row["gpus"]),
-                int(row["machines"]),
-                row["unit"],
-                float(row["value"]),
-                row["source"],
-            )
-            for row in csv.DictReader(line for line in file if not line.startswith("#"))
-        ]
+    table = pd.read_csv(Path(__file__).parent / "tables" / "bluefog.csv", comment="#")
+    return [Throughput(*row) for row in table.itertuples(index=False)]
 
 
 ROWS = published()
@@ -83,8 +67,7 @@ ALONE = {row.batch: row.value / row.gpus for row in ROWS if row.gpus == 4}  # im
 SPREAD = [row for row in ROWS if row.machines > 1 and row.unit == "images/s"]  # what a model can miss
 
 
-@dataclass(frozen=True)
-class Hiding:
+class Hiding(NamedTuple):
     """What communication hides behind.
 
     Attributes
@@ -114,7 +97,7 @@ def throughput(row: Throughput, bandwidth: float, hiding: Hiding = AS_PUBLISHED)
     inter = replace(CLUSTER.inter, bandwidth=bandwidth, efficiency=1.0)
     inside = row.gpus // row.machines
     setting = ScalingSetting(replace(CLUSTER, per_node=inside, gpus=inside, inter=inter), overlap=hiding.overlap)
-    method = hiding.gossip if row.gossips else ALL_REDUCE
+    method = ALL_REDUCE if row.framework == "Horovod" else hiding.gossip
     return point(setting, workload, "weak", method, row.machines).samples_per_second
 
 

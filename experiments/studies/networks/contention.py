@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
@@ -49,19 +51,9 @@ def gossip_rounds(count: int, network: Network) -> list[float]:
     return [gossip(hosts(count, network), topology.at(step), MODEL) for step in range(topology.period or 0)]
 
 
-def slowest_round(count: int, network: Network) -> float:
-    """The slowest round of one-peer gossip."""
-    return max(gossip_rounds(count, network))
-
-
-def mean_round(count: int, network: Network) -> float:
-    """The mean round of one-peer gossip."""
-    return float(np.mean(gossip_rounds(count, network)))
-
-
-def one_round(step: int, count: int, network: Network) -> float:
-    """One round of one-peer gossip."""
-    return gossip_rounds(count, network)[step]
+def of_rounds(pick: Callable[[list[float]], Any], count: int, network: Network) -> float:
+    """What is picked of the rounds of one-peer gossip: the slowest, their mean, or a certain one."""
+    return float(pick(gossip_rounds(count, network)))
 
 
 def permutation(count: int, network: Network) -> float:
@@ -104,17 +96,19 @@ FIGURES = (
     SimulatedFigure(256, "ring all-reduce", "fat tree", 116.0, ring_all_reduce),
     SimulatedFigure(256, "ring all-reduce", "4:1 tree", 116.0, ring_all_reduce),
     SimulatedFigure(1024, "ring all-reduce", "crossbar", 167.5, ring_all_reduce),
-    SimulatedFigure(256, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
-    SimulatedFigure(1024, "one-peer gossip, slowest round", "crossbar", 32.7, slowest_round),
-    SimulatedFigure(256, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
-    SimulatedFigure(1024, "one-peer gossip, slowest round", "4:1 tree", 130.7, slowest_round),
+    SimulatedFigure(256, "one-peer gossip, slowest round", "crossbar", 32.7, partial(of_rounds, max)),
+    SimulatedFigure(1024, "one-peer gossip, slowest round", "crossbar", 32.7, partial(of_rounds, max)),
+    SimulatedFigure(256, "one-peer gossip, slowest round", "4:1 tree", 130.7, partial(of_rounds, max)),
+    SimulatedFigure(1024, "one-peer gossip, slowest round", "4:1 tree", 130.7, partial(of_rounds, max)),
     SimulatedFigure(256, "random permutation", "4:1 tree", 228.6, permutation),
     SimulatedFigure(1024, "random permutation", "4:1 tree", 293.9, permutation),
     SimulatedFigure(256, "one parameter server", "crossbar", 16.6e3, parameter_server),
     SimulatedFigure(1024, "one parameter server", "crossbar", 66.8e3, parameter_server),
     *(
-        SimulatedFigure(256, f"one-peer gossip, distance {2**step}", "4:1 tree", simulated, partial(one_round, step))
+        SimulatedFigure(
+            256, f"one-peer gossip, distance {2**step}", "4:1 tree", simulated, partial(of_rounds, itemgetter(step))
+        )
         for step, simulated in enumerate((32.7, 32.7, 32.7, 65.4, 130.7, 130.7, 130.7, 130.7))
     ),
-    SimulatedFigure(256, "one-peer gossip, mean round", "4:1 tree", 85.8, mean_round),
+    SimulatedFigure(256, "one-peer gossip, mean round", "4:1 tree", 85.8, partial(of_rounds, np.mean)),
 )

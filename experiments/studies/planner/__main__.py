@@ -13,6 +13,8 @@ import typer
 from commeff.planner import MEASURED
 
 app = typer.Typer(add_completion=False, help=__doc__)
+RESULTS = Path("results/planner")
+Out = Annotated[Path, typer.Option(help="The folder to write into.")]
 Evaluations = Annotated[int, typer.Option(help="Choices of constants that one fit may try.")]
 
 
@@ -31,10 +33,7 @@ def fit_command(evaluations: Evaluations = 400) -> None:
 
 
 @app.command()
-def tables(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
-    evaluations: Evaluations = 120,
-) -> None:
+def tables(out: Out = RESULTS, evaluations: Evaluations = 120) -> None:
     """Every table of the lectures and every measured table beside the planner's figures, as CSV and one report.md."""
     from commeff.experiments.studies.planner.report import write
 
@@ -44,8 +43,7 @@ def tables(
 
 @app.command()
 def search(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
-    seeds: Annotated[int, typer.Option(help="Runs of every method on every space.")] = 20,
+    out: Out = RESULTS, seeds: Annotated[int, typer.Option(help="Runs of every method on every space.")] = 20
 ) -> None:
     """The search methods at equal budgets, and the speed of brute force: search.csv, search.md. About ten minutes."""
     from commeff.experiments.studies.planner.searches import write
@@ -56,7 +54,7 @@ def search(
 
 @app.command()
 def study(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner"),
+    out: Out = RESULTS,
     steps: Annotated[Path, typer.Option(help="Measured steps, a row for each variant.")] = Path(
         "results/converged/steps.csv"
     ),
@@ -69,7 +67,7 @@ def study(
 
 
 @app.command()
-def bandwidth(out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("results/planner")) -> None:
+def bandwidth(out: Out = RESULTS) -> None:
     """The bandwidth that methods need beside two published tables: bandwidth.md, .csv, .png. About a minute."""
     from commeff.experiments.studies.planner.bandwidth import write
 

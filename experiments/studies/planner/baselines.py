@@ -61,7 +61,7 @@ def numbers(table: str, column: str) -> NDArray[np.float64]:
     >>> numbers("korthikanti2022_layer", "forward_ms").tolist()
     [7.7, 7.2, 7.7, 7.7, 7.2]
     """
-    return np.array([float(row[column]) for row in published.rows(table)])
+    return np.asarray(published.table(table)[column], dtype=float)
 
 
 def held_out(fits: pd.DataFrame, baselines: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,24 +24,6 @@ PULL = 0.02  # of the middle of the bounds: what the tables hardly tell stays th
 TABLES = ("vtrain_single", "korthikanti2022_layer", "megatron2021")
 
 
-@dataclass(frozen=True, eq=False)
-class Errors:
-    """Relative errors, prediction / measurement - 1, and the rank correlation of megatron2021.csv.
-
-    Attributes
-    ----------
-    vtrain : of vtrain_single.csv, by reading of its recomputation.
-    korthikanti : of korthikanti2022_layer.csv.
-    megatron : of megatron2021.csv.
-    spearman : rank correlation of megatron2021.csv.
-    """
-
-    vtrain: dict[str, NDArray[np.float64]]  # under each reading of what is recomputed
-    korthikanti: NDArray[np.float64]  # forward and backward, (5, 2)
-    megatron: NDArray[np.float64]  # of TFLOP/s
-    spearman: float
-
-
 def mape(errors: NDArray[np.float64]) -> float:
     """Mean absolute error in percent.
 
@@ -59,63 +41,48 @@ class Measured:
         self._korthikanti = published.korthikanti()
         self._megatron = published.megatron()
 
-    def errors(self, constants: Constants) -> Errors:
-        """Errors of a choice of constants in all tables."""
-        reached = self._megatron_tflops(constants)
-        measured = self._megatron[1]
-        return Errors(
-            {reading: self._vtrain_errors(reading, constants) for reading in self._vtrain},
-            self._korthikanti_errors(constants),
-            reached / measured - 1,
-            rank_correlation(reached, measured),
-        )
-
     def of_table(self, table: str, constants: Constants) -> NDArray[np.float64]:
-        """Errors in one table, flat; both readings of vtrain_single.csv one after the other."""
+        """Relative errors in one table, prediction / measurement - 1, flat: both readings of vtrain_single.csv one
+        after the other, korthikanti2022_layer.csv forward and backward, megatron2021.csv of TFLOP/s.
+        """
         if table == "vtrain_single":
             return np.concatenate([self._vtrain_errors(reading, constants) for reading in self._vtrain])
         if table == "korthikanti2022_layer":
-            return self._korthikanti_errors(constants).ravel()
+            cases, seconds = self._korthikanti
+            return (published.layer_seconds(cases, constants) / seconds - 1).ravel()
         return self._megatron_tflops(constants) / self._megatron[1] - 1
+
+    def score(self, constants: Constants) -> dict[str, float]:
+        """What the targets speak of, in percent; and Spearman's correlation of megatron2021.csv."""
+        from scipy.stats import spearmanr
+
+        korthikanti = self.of_table("korthikanti2022_layer", constants)
+        reached, measured = self._megatron_tflops(constants), self._megatron[1]
+        return {
+            **{f"vtrain_mape_if_{reading}": mape(self._vtrain_errors(reading, constants)) for reading in self._vtrain},
+            "korthikanti_mape": mape(korthikanti),
+            "korthikanti_worst": 100 * float(np.abs(korthikanti).max()),
+            "megatron_mape": mape(reached / measured - 1),
+            "megatron_spearman": float(spearmanr(reached, measured).statistic),
+        }
 
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
-        predicted = np.empty_like(seconds)
-        for case in cases:
-            predicted[case.places] = case.price(constants).step_seconds
-        return predicted / seconds - 1
-
-    def _korthikanti_errors(self, constants: Constants) -> NDArray[np.float64]:
-        cases, seconds = self._korthikanti
-        return np.array([published.layer_seconds(case, constants) for case in cases]) / seconds - 1
+        return published.step_seconds(cases, constants) / seconds - 1
 
     def _megatron_tflops(self, constants: Constants) -> NDArray[np.float64]:
         cases, _ = self._megatron
         return np.array([published.tflops(case, published.megatron_best(case, constants)[0]) for case in cases])
 
 
-def rank_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Spearman's correlation, ties sharing their mean rank.
-
-    >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([10.0, 10.0, 30.0]))
-    0.8660254037844387
-    """
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a, b).statistic)
-
-
-def _ratios(measured: Measured, table: str, constants: Constants) -> NDArray[np.float64]:
-    """Measured over predicted seconds of every row of a table."""
-    ratio = 1 + measured.of_table(table, constants)
-    return ratio if table == "megatron2021" else 1 / ratio  # its errors are of a rate
-
-
 def spread(measured: Measured, left_out: Mapping[str, Constants]) -> tuple[float, float]:
     """The 5th and the 95th percentile of measured over predicted seconds, of tables by constants that have not seen
     them; every table weighs the same.
     """
-    ratios = [_ratios(measured, table, constants) for table, constants in left_out.items()]
+    ratios = []
+    for table, constants in left_out.items():
+        ratio = 1 + measured.of_table(table, constants)
+        ratios.append(ratio if table == "megatron2021" else 1 / ratio)  # its errors are of a rate
     weights = np.concatenate([np.full(len(ratio), 1 / len(ratio)) for ratio in ratios])
     low, high = np.quantile(np.concatenate(ratios), (0.05, 0.95), weights=weights, method="inverted_cdf")
     return float(low), float(high)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from commeff.experiments.studies.planner import simple
 from commeff.experiments.studies.planner.partition import blocks, plans
-from commeff.experiments.studies.planner.published import rows
+from commeff.experiments.studies.planner.published import table
 from commeff.planner import Model
 from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.policies import SCHEDULES
@@ -21,13 +21,6 @@ UNITS = {"M": 1e6, "B": 1e9}
 
 def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> float:
     """Bubble over ideal time on equal stages whose backward pass takes twice the forward pass, half of it for weights.
-
-    Parameters
-    ----------
-    schedule : one of `SCHEDULES`.
-    stages : stages of the pipeline.
-    micro_batches : micro-batches of each rank in a step.
-    chunks : pieces of the model on each stage.
 
     Examples
     --------
@@ -45,31 +38,28 @@ def bubble_share(schedule: str, stages: int, micro_batches: int, chunks: int = 1
 
 def llama() -> pd.DataFrame:
     """12 l h^2 + 2 v h, and the matrices counted one by one (LLaMA's feed-forward, no biases)."""
-    records = []
-    for row in rows("llama_parameters"):
-        layers, hidden, vocab = int(row["layers"]), int(row["hidden"]), int(row["vocab"])
-        model = Model(layers, hidden, hidden // 128, 2048, vocab, gated=True, tied_embeddings=False)
-        records.append(
-            {
-                "actual_b": float(row["actual_b"]),
-                "estimate_printed": int(row["estimate"]),
-                "estimate": simple.parameters(layers, hidden, vocab),
-                "counted": model.parameters,
-            }
-        )
-    return pd.DataFrame(records)
+    printed = table("llama_parameters")
+    models = [
+        Model(row.layers, row.hidden, row.hidden // 128, 2048, row.vocab, gated=True, tied_embeddings=False)
+        for row in printed.itertuples()
+    ]
+    return pd.DataFrame(
+        {
+            "actual_b": printed.actual_b,
+            "estimate_printed": printed.estimate,
+            "estimate": simple.parameters(printed.layers, printed.hidden, printed.vocab),
+            "counted": [model.parameters for model in models],
+        }
+    )
 
 
 def gpt3() -> pd.DataFrame:
     """12 l h^2 + v h: tied embeddings."""
-    records = []
-    for row in rows("gpt3_models"):
-        printed = float(row["params"][:-1]) * UNITS[row["params"][-1]]
-        counted = simple.parameters(int(row["layers"]), int(row["d_model"]), VOCAB, tied=True)
-        records.append(
-            {"model": row["name"], "printed": printed, "tied": counted, "error_pct": 100 * (counted / printed - 1)}
-        )
-    return pd.DataFrame(records)
+    models = table("gpt3_models")
+    printed = models.params.str[:-1].astype(float) * models.params.str[-1].map(UNITS)
+    counted = simple.parameters(models.layers, models.d_model, VOCAB, tied=True)
+    error = 100 * (counted / printed - 1)
+    return pd.DataFrame({"model": models.name, "printed": printed, "tied": counted, "error_pct": error})
 
 
 def memory() -> pd.DataFrame:
@@ -88,32 +78,16 @@ def memory() -> pd.DataFrame:
         simple.traffic_numbers(1.0, 1024, zero=3),
         4 * 4e6 * 4096 / 1e9,
     )
-    table = rows("memory")
-    return pd.DataFrame(
-        {
-            "case": [row["case"] for row in table],
-            "unit": [row["unit"] for row in table],
-            "printed": [float(row["value"]) for row in table],
-            "ours": values,
-        }
-    )
+    printed = table("memory")
+    return printed[["case", "unit"]].assign(printed=printed.value.astype(float), ours=values)
 
 
 def utilisation() -> pd.DataFrame:
     """8 T P / (N F t) beside what is printed; 6 T P / (N F t) if nothing was recomputed (algorithms.md, erratum 12)."""
-    records = []
-    for row in rows("training_time"):
-        numbers = (float(row["tokens"]), float(row["params"]), int(row["gpus"]), float(row["peak_tflops"]) * 1e12)
-        seconds = float(row["days"]) * 86400
-        records.append(
-            {
-                "model": row["model"],
-                "printed": float(row["utilisation"]),
-                "8TP": simple.utilisation(*numbers, seconds),
-                "6TP": simple.utilisation(*numbers, seconds, recompute=False),
-            }
-        )
-    return pd.DataFrame(records)
+    printed = table("training_time")
+    numbers = printed.tokens, printed.params, printed.gpus, 1e12 * printed.peak_tflops, 86400 * printed.days
+    eight, six = (simple.utilisation(*numbers, recompute=recompute) for recompute in (True, False))
+    return pd.DataFrame({"model": printed.model, "printed": printed.utilisation, "8TP": eight, "6TP": six})
 
 
 def bubbles() -> pd.DataFrame:
@@ -140,16 +114,9 @@ def bubbles() -> pd.DataFrame:
 
 def partitions(hidden: int = 4096, devices: int = 8) -> pd.DataFrame:
     """Every choice of cuts for the lecture's chain, the feed-forward and the attention: numbers sent for one token."""
-    records = []
-    for name, widths in blocks(hidden).items():
-        for plan in plans(widths, devices):
-            records.append(
-                {
-                    "chain": name,
-                    "cuts": " ".join(plan.cuts),
-                    "forward": ", ".join(plan.forward),
-                    "backward": ", ".join(plan.backward),
-                    "numbers": plan.numbers,
-                }
-            )
-    return pd.DataFrame(records)
+    lines = [
+        (name, " ".join(plan.cuts), ", ".join(plan.forward), ", ".join(plan.backward), plan.numbers)
+        for name, widths in blocks(hidden).items()
+        for plan in plans(widths, devices)
+    ]
+    return pd.DataFrame(lines, columns=["chain", "cuts", "forward", "backward", "numbers"])

@@ -8,27 +8,27 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
+from commeff.experiments.planning.question import named
 from commeff.experiments.studies.planner import published
-from commeff.experiments.studies.planner.fit import TABLES, Errors, Measured, fit, mape
-from commeff.planner import MEASURED, Constants, Model, Policy, predict
+from commeff.experiments.studies.planner.fit import TABLES, Measured, fit
+from commeff.planner import MEASURED, Constants, Policy, predict
 from commeff.planner.policies import RECOMPUTES
 
 GIB = 2**30
 
 
-def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
+def megatron() -> pd.DataFrame:
     """megatron2021.csv with the micro-batch and chunks that the rule chooses."""
     cases, tflops = published.megatron()
     records = []
-    for case, measured in zip(cases, tflops, strict=True):
-        row = published.rows("megatron2021")[case.places[0]]
-        seconds, best = published.megatron_best(case, constants)
-        estimate = case.price(constants)
+    for row, case, measured in zip(published.table("megatron2021").itertuples(), cases, tflops, strict=True):
+        seconds, best = published.megatron_best(case, MEASURED)
+        estimate = case.price(MEASURED)
         rate = published.tflops(case, seconds)
         records.append(
             {
-                "params_b": float(row["params_b"]),
-                "gpus": int(row["gpus"]),
+                "params_b": row.params_b,
+                "gpus": row.gpus,
                 "micro_batch": int(case.policies.micro_batch[best]),
                 "chunks": int(case.policies.chunks[best]),
                 "tflops_measured": measured,
@@ -41,13 +41,14 @@ def megatron(constants: Constants = MEASURED) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
+def korthikanti() -> pd.DataFrame:
     """korthikanti2022_layer.csv beside predictions."""
     cases, seconds = published.korthikanti()
     records: list[dict[str, float | str]] = []
-    for row, case, measured_seconds in zip(published.rows("korthikanti2022_layer"), cases, seconds, strict=True):
-        predicted_seconds = published.layer_seconds(case, constants)
-        records.append({"experiment": row["experiment"]})
+    layers = published.layer_seconds(cases, MEASURED)
+    experiments = published.table("korthikanti2022_layer").experiment
+    for experiment, measured_seconds, predicted_seconds in zip(experiments, seconds, layers, strict=True):
+        records.append({"experiment": experiment})
         for name, measured, predicted in (
             ("forward", measured_seconds[0], predicted_seconds[0]),
             ("backward", measured_seconds[1], predicted_seconds[1]),
@@ -61,20 +62,18 @@ def korthikanti(constants: Constants = MEASURED) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def vtrain(constants: Constants = MEASURED) -> pd.DataFrame:
+def vtrain() -> pd.DataFrame:
     """vtrain_single.csv, a column for each reading of what is recomputed."""
-    table = pd.DataFrame(published.rows("vtrain_single"))
+    table = published.table("vtrain_single", str)
     for reading in published.READINGS:
         cases, seconds = published.vtrain(reading)
-        predictions = np.empty_like(seconds)
-        for case in cases:
-            predictions[case.places] = case.price(constants).step_seconds
+        predictions = published.step_seconds(cases, MEASURED)
         table[f"ms_if_{reading}"] = (1e3 * predictions).round(3)
         table[f"error_pct_if_{reading}"] = (100 * (predictions / seconds - 1)).round(2)
     return table
 
 
-def nemo(constants: Constants = MEASURED) -> pd.DataFrame:
+def nemo() -> pd.DataFrame:
     """nemo_h100.csv with the recomputation that the rule chooses. "constant" takes the median FLOP/s of all other rows,
     as the table's authors count FLOPs: what a causal mask hides is counted too.
     """
@@ -84,7 +83,7 @@ def nemo(constants: Constants = MEASURED) -> pd.DataFrame:
     rates = np.array(flops) / seconds
     records = []
     for place, (row, case) in enumerate(zip(published.rows("nemo_h100"), cases, strict=True)):
-        priced = case.price(constants)
+        priced = case.price(MEASURED)
         first = int(np.argmax(priced.memory_bytes <= case.cluster.gpu.memory_bytes))
         constant = flops[place] / np.median(np.delete(rates, place))
         splits = {name: row[name] for name in ("model", "sequence", "gpus", *published.SPLITS, "chunks")}
@@ -108,7 +107,7 @@ def fits(measured: Measured, evaluations: int) -> pd.DataFrame:
     for left_out in TABLES:
         rest = [table for table in TABLES if table != left_out]
         chosen[f"without {left_out}"] = fit(measured, rest, evaluations)
-    return pd.DataFrame([{"fit": name, **score(measured.errors(c)), **asdict(c)} for name, c in chosen.items()])
+    return pd.DataFrame([{"fit": name, **measured.score(c), **asdict(c)} for name, c in chosen.items()])
 
 
 def unseen(fits: pd.DataFrame) -> dict[str, Constants]:
@@ -118,38 +117,15 @@ def unseen(fits: pd.DataFrame) -> dict[str, Constants]:
     return {table: Constants(*rows.loc[f"without {table}", names].astype(float)) for table in TABLES}
 
 
-def score(errors: Errors) -> dict[str, float]:
-    """What the targets speak of, in percent; and Spearman's correlation."""
-    return {
-        **{f"vtrain_mape_if_{reading}": mape(relative) for reading, relative in errors.vtrain.items()},
-        "korthikanti_mape": mape(errors.korthikanti),
-        "korthikanti_worst": 100 * float(np.abs(errors.korthikanti).max()),
-        "megatron_mape": mape(errors.megatron),
-        "megatron_spearman": errors.spearman,
-    }
-
-
 def llama2_70b() -> pd.DataFrame:
     """Lecture 004's example: LLaMA-2 70B on TP 16, PP 8, ZeRO-1 with DP 8, 1024 devices; global batch 4 M tokens.
 
     The lecture's devices are not described, so both A100 and H100 clusters are shown.
     """
-    model = Model(
-        layers=80,
-        hidden=8192,
-        heads=64,
-        sequence=4096,
-        vocab=32000,
-        kv_heads=8,
-        ffn_hidden=28672,
-        gated=True,
-        tied_embeddings=False,
-        flash_attention=True,
-    )
     policy = Policy(tensor=16, pipeline=8, data=8, zero=1, sequence_parallel=True)
     records = []
     for name in ("a100_selene", "h100_400g"):
-        p = predict(model, policy, Cluster.named(name, gpus=1024), global_batch=1024)
+        p = predict(named("llama2-70b"), policy, Cluster.named(name, gpus=1024), global_batch=1024)
         parts = {f"{part}_s": value for part, value in p.breakdown["seconds"].items()}
         head = {"cluster": name, "step_s": p.step_seconds, "mfu": p.mfu, "memory_gib": p.memory_bytes / GIB}
         records.append({**head, "fits": p.fits, **parts})

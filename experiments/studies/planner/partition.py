@@ -31,26 +31,17 @@ from commeff import require
 from commeff.planner.model import count
 
 Cut = Literal["row", "column"]
-FORWARD = {
-    ("row", "row"): ("all-gather", 1),
-    ("row", "column"): ("", 0),
-    ("column", "row"): ("all-reduce", 2),
-    ("column", "column"): ("reduce-scatter", 1),
-    ("x", "row"): ("", 0),
-    ("x", "column"): ("", 0),
-    ("column", "y"): ("all-reduce", 2),
-    ("row", "y"): ("all-gather", 1),
+COLLECTIVES = {  # between two cuts, forward and backward; all parts of the table above that can occur
+    ("row", "row"): ("all-gather", "reduce-scatter"),
+    ("row", "column"): ("", ""),
+    ("column", "row"): ("all-reduce", "all-reduce"),
+    ("column", "column"): ("reduce-scatter", "all-gather"),
+    ("x", "row"): ("", "all-reduce"),
+    ("x", "column"): ("", "all-gather"),
+    ("column", "y"): ("all-reduce", ""),
+    ("row", "y"): ("all-gather", ""),
 }
-BACKWARD = {
-    ("row", "row"): ("reduce-scatter", 1),
-    ("row", "column"): ("", 0),
-    ("column", "row"): ("all-reduce", 2),
-    ("column", "column"): ("all-gather", 1),
-    ("x", "row"): ("all-reduce", 2),
-    ("x", "column"): ("all-gather", 1),
-    ("column", "y"): ("", 0),
-    ("row", "y"): ("", 0),
-}
+UNITS = {"": 0, "all-gather": 1, "reduce-scatter": 1, "all-reduce": 2}
 
 
 @dataclass(frozen=True)
@@ -96,20 +87,14 @@ def plan(cuts: Sequence[Cut], widths: Sequence[int], devices: int) -> PartitionP
     numbers = 0.0
     collectives: tuple[list[str], list[str]] = ([], [])
     for step, name, width in zip(pairwise(("x", *cuts, "y")), names, widths, strict=True):
-        for table, words in zip((FORWARD, BACKWARD), collectives, strict=True):
-            collective, units = table[step]
-            numbers += units * width * (devices - 1) / devices
+        for collective, words in zip(COLLECTIVES[step], collectives, strict=True):
+            numbers += UNITS[collective] * width * (devices - 1) / devices
             words.extend([f"{collective} {name}"] if collective else [])
     return PartitionPlan(tuple(cuts), tuple(collectives[0]), tuple(reversed(collectives[1])), numbers)
 
 
 def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
-    """All choices, cheapest first.
-
-    Parameters
-    ----------
-    widths : widths of x, W_1 x, ..., y.
-    devices : number of devices.
+    """All choices, cheapest first; arguments as of `plan`.
 
     Examples
     --------
@@ -131,10 +116,6 @@ def plans(widths: Sequence[int], devices: int) -> list[PartitionPlan]:
 def blocks(hidden: int) -> dict[str, tuple[int, ...]]:
     """Widths of chains in a transformer: the lecture's three equal matrices; the feed-forward h to 4 h to h; attention,
     in which heads act alone, as h to h (queries, keys and values make one head's output) to h.
-
-    Parameters
-    ----------
-    hidden : hidden size.
 
     Examples
     --------

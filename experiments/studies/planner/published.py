@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
@@ -15,6 +16,7 @@ from commeff.experiments.planning.question import named
 from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
 from commeff.planner.policies import RECOMPUTES, PolicySetting
+from commeff.planner.refusals import feasible
 
 TABLES = Path(__file__).parent / "tables"
 MICRO_BATCHES = (1, 2, 4, 8, 16)  # what Megatron's authors may have tried
@@ -25,14 +27,18 @@ READINGS = ("none", "full")  # what vtrain_single.csv may have recomputed
 Row = dict[str, str]
 
 
-def rows(table: str) -> list[Row]:
-    """The rows of tables/TABLE.csv without its comments.
+def table(name: str, dtype: type[str] | None = None) -> pd.DataFrame:
+    """tables/NAME.csv without its comments."""
+    return pd.read_csv(TABLES / f"{name}.csv", comment="#", dtype=dtype, keep_default_na=False)
+
+
+def rows(name: str) -> list[Row]:
+    """The rows of a table, as printed.
 
     >>> rows("korthikanti2022_layer")[0]["forward_ms"]
     '7.7'
     """
-    with open(TABLES / f"{table}.csv", newline="") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return list(table(name, str).to_dict("records"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +56,14 @@ class Cases:
         return estimate(self.model, self.policies, self.cluster, self.global_batch, constants)
 
 
+def step_seconds(cases: Sequence[Cases], constants: Constants) -> NDArray[np.float64]:
+    """Predicted seconds of a step, in the order of the table."""
+    predicted = np.empty(sum(len(case.places) for case in cases))
+    for case in cases:
+        predicted[case.places] = case.price(constants).step_seconds
+    return predicted
+
+
 def vtrain(recompute: str) -> tuple[list[Cases], NDArray[np.float64]]:
     """vtrain_single.csv: cases, and measured seconds of a step in the table's order.
 
@@ -58,29 +72,19 @@ def vtrain(recompute: str) -> tuple[list[Cases], NDArray[np.float64]]:
     for each layer and sample, which with full recomputation would be 238 TFLOP/s, element-wise kernels included, where
     megatron2021.csv has 137 for a larger model. So the fit uses both readings, and the report shows both.
     """
-    table = rows("vtrain_single")
-    groups: dict[tuple[int, int, int], list[int]] = {}
-    for place, row in enumerate(table):
-        groups.setdefault((int(row["hidden"]), int(row["layers"]), int(row["gpus"])), []).append(place)
-    cases = []
-    for (hidden, layers, gpus), places in groups.items():
-        policies = Policies.of([_vtrain_policy(table[place], recompute) for place in places])
-        batch = np.array([int(table[place]["batch"]) for place in places])
-        model = Model(layers=layers, hidden=hidden, heads=16, sequence=1024, vocab=50257)
-        cases.append(Cases(model, policies, Cluster.named("a100_selene", gpus=gpus), batch, places))
-    return cases, np.array([float(row["iter_time_ms"]) for row in table]) / 1e3
-
-
-def _vtrain_policy(row: Row, recompute: str) -> Policy:
-    return Policy(
-        tensor=int(row["tp"]),
-        pipeline=int(row["pp"]),
-        data=int(row["dp"]),
-        micro_batch=int(row["micro_batch"]),
-        recompute=recompute,
-        precision="fp16",
-        overlap="none",
-    )
+    printed, cases = table("vtrain_single"), []
+    policy = Policy(recompute=recompute, precision="fp16", overlap="none")
+    for (hidden, layers, gpus), group in printed.groupby(["hidden", "layers", "gpus"], sort=False):
+        policies = Policies.of(
+            [
+                replace(policy, tensor=row.tp, pipeline=row.pp, data=row.dp, micro_batch=row.micro_batch)
+                for row in group.itertuples()
+            ]
+        )
+        model = Model(layers=int(layers), hidden=int(hidden), heads=16, sequence=1024, vocab=50257)
+        cluster = Cluster.named("a100_selene", gpus=int(gpus))
+        cases.append(Cases(model, policies, cluster, group.batch.to_numpy(), [*group.index]))
+    return cases, printed.iter_time_ms.to_numpy() / 1e3
 
 
 def megatron() -> tuple[list[Cases], NDArray[np.float64]]:
@@ -88,43 +92,29 @@ def megatron() -> tuple[list[Cases], NDArray[np.float64]]:
 
     One rule for what is not stated: the fastest that fits, as the authors say they tuned both.
     """
-    table, cases = rows("megatron2021"), []
-    for place, row in enumerate(table):
-        model = Model(int(row["layers"]), int(row["hidden"]), int(row["heads"]), int(row["seq"]), int(row["vocab"]))
-        cluster = Cluster.named("a100_selene", gpus=int(row["gpus"]))
-        batch = int(row["batch"])
-        policies = [p for p in megatron_policies(row) if possible(p, model, cluster, batch)]
-        cases.append(Cases(model, Policies.of(policies), cluster, batch, [place]))
-    return cases, np.array([float(row["tflops_per_gpu"]) for row in table])
+    printed, cases = table("megatron2021"), []
+    for row in printed.itertuples():
+        model = Model(row.layers, row.hidden, row.heads, row.seq, row.vocab)
+        cluster = Cluster.named("a100_selene", gpus=row.gpus)
+        policies = Policies.of(megatron_policies(row))
+        possible = policies[feasible(model, policies, cluster, row.batch)]
+        cases.append(Cases(model, possible, cluster, row.batch, [row.Index]))
+    return cases, printed.tflops_per_gpu.to_numpy(float)
 
 
-def megatron_policies(row: Row) -> list[Policy]:
+def megatron_policies(row: Any) -> list[Policy]:
     """What a row leaves open: micro-batch, and chunks where there is a pipeline."""
-    pipeline = int(row["pp"])
-    return [
-        Policy(
-            tensor=int(row["tp"]),
-            pipeline=pipeline,
-            data=int(row["data_parallel"]),
-            micro_batch=micro_batch,
-            chunks=chunks,
-            schedule="interleaved" if pipeline > 1 else "1f1b",
-            recompute="full",
-            precision="fp16",
-            overlap="none",
-        )
-        for micro_batch in MICRO_BATCHES
-        for chunks in (CHUNKS if pipeline > 1 else (1,))
-    ]
-
-
-def possible(policy: Policy, model: Model, cluster: Cluster, global_batch: int) -> bool:
-    """Whether the planner accepts it."""
-    try:
-        policy.check(model, cluster, global_batch)
-    except ValueError:
-        return False
-    return True
+    policy = Policy(
+        tensor=row.tp,
+        pipeline=row.pp,
+        data=row.data_parallel,
+        schedule="interleaved" if row.pp > 1 else "1f1b",
+        recompute="full",
+        precision="fp16",
+        overlap="none",
+    )
+    several = CHUNKS if row.pp > 1 else (1,)
+    return [replace(policy, micro_batch=size, chunks=chunks) for size in MICRO_BATCHES for chunks in several]
 
 
 def megatron_best(case: Cases, constants: Constants) -> tuple[float, int]:
@@ -141,20 +131,16 @@ def tflops(case: Cases, seconds: float) -> float:
     return float(flops / seconds / case.cluster.gpus / 1e12)
 
 
-def korthikanti() -> tuple[list[tuple[Model, Policies, Cluster]], NDArray[np.float64]]:
+def korthikanti() -> tuple[Cases, NDArray[np.float64]]:
     """korthikanti2022_layer.csv: one layer of the 22B model, and measured seconds forward and backward, (5, 2)."""
-    table, cases = rows("korthikanti2022_layer"), []
+    printed, policy = table("korthikanti2022_layer"), Policy(tensor=8, micro_batch=4, precision="fp16")
+    policies = [
+        replace(policy, recompute=row.activation_recompute, sequence_parallel=row.sequence_parallel == "on")
+        for row in printed.itertuples()
+    ]
     model, cluster = Model(48, 6144, 64, 2048, 51200), Cluster.named("a100_selene", gpus=8)
-    for row in table:
-        policy = Policy(
-            tensor=8,
-            micro_batch=4,
-            recompute=row["activation_recompute"],
-            sequence_parallel=row["sequence_parallel"] == "on",
-            precision="fp16",
-        )
-        cases.append((model, Policies.of([policy]), cluster))
-    return cases, np.array([[float(row["forward_ms"]), float(row["backward_ms"])] for row in table]) / 1e3
+    cases = Cases(model, Policies.of(policies), cluster, 1, [*printed.index])
+    return cases, printed[["forward_ms", "backward_ms"]].to_numpy() / 1e3
 
 
 def nemo() -> tuple[list[Cases], NDArray[np.float64]]:
@@ -163,31 +149,29 @@ def nemo() -> tuple[list[Cases], NDArray[np.float64]]:
     One rule for what is not stated: Megatron's distributed optimizer (zero=1), sequences split over tensor ranks, the
     default overlap, and the least recomputation that fits.
     """
-    table, cases = rows("nemo_h100"), []
-    for place, row in enumerate(table):
-        model = replace(named(row["model"]), sequence=int(row["sequence"]))
-        cluster = Cluster.named("h100_400g", gpus=int(row["gpus"]))
-        tensor, pipeline, context = (int(row[name]) for name in SPLITS)
+    printed, cases = table("nemo_h100"), []
+    for row in printed.itertuples():
         policy = Policy(
-            tensor=tensor,
-            pipeline=pipeline,
-            context=context,
-            data=cluster.gpus // (tensor * pipeline * context),
-            micro_batch=int(row["micro_batch"]),
-            chunks=int(row["chunks"]),
-            schedule="interleaved" if int(row["chunks"]) > 1 else "1f1b",
+            tensor=row.tensor,
+            pipeline=row.pipeline,
+            context=row.context,
+            data=row.gpus // (row.tensor * row.pipeline * row.context),
+            micro_batch=row.micro_batch,
+            chunks=row.chunks,
+            schedule="interleaved" if row.chunks > 1 else "1f1b",
             zero=1,
-            sequence_parallel=tensor > 1,
+            sequence_parallel=row.tensor > 1,
             precision="fp8",
         )
         policies = Policies.of([replace(policy, recompute=recompute) for recompute in RECOMPUTES])
-        cases.append(Cases(model, policies, cluster, int(row["global_batch"]), [place]))
-    tokens = np.array([case.global_batch * case.model.sequence / case.cluster.gpus for case in cases])
-    return cases, tokens / np.array([float(row["tokens_per_s_per_gpu"]) for row in table])
+        model, cluster = replace(named(row.model), sequence=row.sequence), Cluster.named("h100_400g", gpus=row.gpus)
+        cases.append(Cases(model, policies, cluster, row.global_batch, [row.Index]))
+    tokens = (printed.global_batch * printed.sequence / printed.gpus).to_numpy()
+    return cases, tokens / printed.tokens_per_s_per_gpu.to_numpy(float)
 
 
-def layer_seconds(case: tuple[Model, Policies, Cluster], constants: Constants) -> tuple[float, float]:
+def layer_seconds(cases: Cases, constants: Constants) -> NDArray[np.float64]:
     """Seconds of one layer, forward and backward, tensor-parallel communication included."""
-    model, policies, cluster = case
-    layer = StepParts.of(policies, PolicySetting(model, cluster, 1, constants)).layer
-    return float(layer.forward_total[0]), float(layer.backward_total[0])
+    setting = PolicySetting(cases.model, cases.cluster, cases.global_batch, constants)
+    layer = StepParts.of(cases.policies, setting).layer
+    return np.stack(np.broadcast_arrays(layer.forward_total, layer.backward_total), axis=1)

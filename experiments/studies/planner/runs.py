@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pandas as pd
 
 from commeff.cluster import Cluster
@@ -11,43 +9,24 @@ from commeff.experiments.planning.question import named
 from commeff.planner import Plan, search
 
 DAY = 86400
-LLAMA_TOKENS, LLAMA_GPUS, LLAMA_DAYS = 1.4e12, 2048, 21
+LLAMA_TOKENS, LLAMA_GPUS, LLAMA_BATCH, LLAMA_DAYS = 1.4e12, 2048, 2048, 21
 LLAMA_RATE = 380  # tokens/s of a GPU, as its paper has it
 
 
-@dataclass(frozen=True)
-class Searched:
-    """A run of which no policy is printed: the fastest that fits stands for it.
-
-    Attributes
-    ----------
-    model, cluster, gpus : by name, and how many.
-    sequences : of a step.
-    """
-
-    model: str
-    cluster: str
-    gpus: int
-    sequences: int
-
-    def plan(self) -> Plan:
-        """The fastest policy."""
-        cluster = Cluster.named(self.cluster, gpus=self.gpus)
-        return search(named(self.model), cluster, self.sequences, top=1)[0]
-
-
-LLAMA = Searched("llama-65b", "a100_selene", LLAMA_GPUS, 2048)
-LLAMA3 = Searched("llama3-405b", "h100_400g", 16384, 2048)
-MEGASCALE = Searched("gpt3-175b", "a100_selene", 12288, 6144)
+def fastest(model: str, cluster: str, gpus: int, sequences: int) -> Plan:
+    """The fastest policy that fits: it stands for that of a run, of so many sequences a step, which is not printed."""
+    return search(named(model), Cluster.named(cluster, gpus=gpus), sequences, top=1)[0]
 
 
 def runs() -> pd.DataFrame:
     """Each printed number, ours, and how ours comes about."""
-    llama, llama3, megascale = (run.plan() for run in (LLAMA, LLAMA3, MEGASCALE))
-    steps = LLAMA_TOKENS / (LLAMA.sequences * named(LLAMA.model).sequence)
+    llama = fastest("llama-65b", "a100_selene", LLAMA_GPUS, LLAMA_BATCH)
+    llama3 = fastest("llama3-405b", "h100_400g", 16384, 2048)
+    megascale = fastest("gpt3-175b", "a100_selene", 12288, 6144)
+    steps = LLAMA_TOKENS / (LLAMA_BATCH * named("llama-65b").sequence)
     hours = LLAMA_GPUS * LLAMA_DAYS * 24
-    price = Cluster.named(LLAMA.cluster).gpu.hour_cost or 0.0
-    flops = Cluster.named(LLAMA3.cluster).gpu.peak_flops["bf16"] / 1e12
+    price = Cluster.named("a100_selene").gpu.hour_cost or 0.0
+    flops = Cluster.named("h100_400g").gpu.peak_flops["bf16"] / 1e12
     modelled = "modelled, fastest policy of the search"
     rows = (
         ("LLaMA 65B, days on 2,048 A100", LLAMA_DAYS, LLAMA_TOKENS / (LLAMA_RATE * LLAMA_GPUS) / DAY,
@@ -60,7 +39,6 @@ def runs() -> pd.DataFrame:
         ("MegaScale 175B, % MFU on 12,288 GPUs", 55.2, 100 * megascale.prediction.mfu,
          f"{modelled}; A100 and 6,144 sequences a step are assumed"),
     )  # fmt: skip
-    columns = ("case", "printed", "ours", "how")
-    frame = pd.DataFrame([dict(zip(columns, row, strict=True)) for row in rows])
+    frame = pd.DataFrame(rows, columns=["case", "printed", "ours", "how"])
     frame.insert(3, "error_pct", 100 * (frame.ours / frame.printed - 1))
     return frame

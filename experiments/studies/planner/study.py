@@ -19,7 +19,7 @@ from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
-from commeff.experiments.studies.planner.heat_map import heat_map
+from commeff.experiments.studies.planner.heat_map import StudyPanel, heat_map
 from commeff.experiments.studies.planner.report import table
 from commeff.planner import Model, WorkerMethod
 from commeff.planner.search.everything import scan
@@ -130,22 +130,14 @@ def hours(frame: pd.DataFrame, steps: Mapping[int, float]) -> pd.DataFrame:
     return known.assign(hours=hours_needed).pivot(index=keys, columns="way", values="hours")
 
 
-def panels(table: pd.DataFrame, words: str) -> list[dict[str, Any]]:
+def panels(table: pd.DataFrame, words: str) -> list[StudyPanel]:
     """The heat map's panels: the fastest way of every cell and its gain over psgd, which is way 0."""
     drawn = []
     for size in MODELS:
         grid = table.loc[size].sort_index()
         fastest = grid.idxmin(axis=1).where(np.isfinite(grid.min(axis=1)), -1)
         gains = grid[0] / grid.min(axis=1)
-        drawn.append(
-            {
-                "title": f"{size}, {words}",
-                "gpus": [int(count) for count in fastest.unstack().index],
-                "bandwidths": [float(x) for x in fastest.unstack().columns],
-                "best": fastest.unstack().to_numpy(),
-                "gains": gains.unstack().to_numpy(),
-            }
-        )
+        drawn.append(StudyPanel(f"{size}, {words}", fastest.unstack(), gains.unstack()))
     return drawn
 
 

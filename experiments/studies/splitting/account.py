@@ -45,14 +45,16 @@ _C10D = {  # operation -> which of its arguments is the input, and its share
 }
 
 _FUNCTIONAL = {
-    "all_reduce": "sum",
-    "all_gather_into_tensor": "gather",
-    "reduce_scatter_tensor": "part",
-    "all_to_all_single": "part",
-    "broadcast": "part",
-    "isend": "send",
-    "irecv": "none",
+    "all_reduce": (0, "sum"),
+    "all_gather_into_tensor": (0, "gather"),
+    "reduce_scatter_tensor": (0, "part"),
+    "all_to_all_single": (0, "part"),
+    "broadcast": (0, "part"),
+    "isend": (0, "send"),
+    "irecv": (0, "none"),
 }
+_KNOWN = {"c10d": _C10D, "_c10d_functional": _FUNCTIONAL}
+_GROUPS = ("process_group", "group_name")  # the argument that says who talks
 
 
 class Account(TorchDispatchMode):
@@ -80,34 +82,25 @@ class Account(TorchDispatchMode):
         return self.bytes[group.group_name]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "c10d":
-            self._count_c10d(func, args)
-        elif func.namespace == "_c10d_functional":
-            self._count_functional(func, args)
+        if func.namespace in _KNOWN:
+            self._count(func, args)
         return func(*args, **(kwargs or {}))
 
-    def _count_c10d(self, func: Any, args: Any) -> None:
+    def _count(self, func: Any, args: Any) -> None:
         name = func._schema.name.partition("::")[2]
-        if name not in _C10D:
-            raise NotImplementedError(f"what c10d.{name} sends is not known: add it to the account")
-        place, share = _C10D[name]
-        boxed = next(value for value, a in zip(args, func._schema.arguments, strict=False) if a.name == "process_group")
-        group = dist.ProcessGroup.unbox(boxed)
-        self._count(group, args[place], share)
-
-    def _count_functional(self, func: Any, args: Any) -> None:
-        name = func._schema.name.partition("::")[2].rstrip("_").removesuffix("_out").removesuffix("_coalesced")
+        if func.namespace == "_c10d_functional":
+            name = name.rstrip("_").removesuffix("_out").removesuffix("_coalesced")
         if name == "wait_tensor":
             return
-        if name not in _FUNCTIONAL:
-            raise NotImplementedError(f"what _c10d_functional.{name} sends is not known: add it to the account")
-        group = next(value for value, a in zip(args, func._schema.arguments, strict=False) if a.name == "group_name")
-        if isinstance(group, str):
+        if name not in _KNOWN[func.namespace]:
+            raise NotImplementedError(f"what {func.namespace}.{name} sends is not known: add it to the account")
+        place, share = _KNOWN[func.namespace][name]
+        group = next(value for value, a in zip(args, func._schema.arguments, strict=False) if a.name in _GROUPS)
+        if func.namespace == "c10d":
+            group = dist.ProcessGroup.unbox(group)
+        elif isinstance(group, str):
             group = dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
-        self._count(group, args[0], _FUNCTIONAL[name])
-
-    def _count(self, group: Any, tensors: Any, share: str) -> None:
-        size = sum(leaf.nbytes for leaf in tree_leaves(tensors) if isinstance(leaf, Tensor))
+        size = sum(leaf.nbytes for leaf in tree_leaves(args[place]) if isinstance(leaf, Tensor))
         self.bytes[group.group_name] += size * _SHARES[share](group.size())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
 from commeff.transforms import clipped
 
+T = TypeVar("T")
 STEPS, CLIP, PATIENCE = 4, 0.6, 120.0
 SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
 METHODS: Mapping[str, Callable[[int], Strategy]] = {
@@ -85,21 +86,29 @@ MANY = [  # of 8 ranks
 ]
 
 
+def on_processes(count: int, work: Callable[[], T]) -> list[T]:
+    """What each of so many processes of one thread gives, which may talk to each other."""
+
+    def member(fork: Fork) -> T:
+        torch.set_num_threads(1)
+        with fork.group(PATIENCE):
+            return work()
+
+    with crew(count, member) as forks:
+        return forks.results()
+
+
 def differences(compositions: list[Composition]) -> list[dict[str, Any]]:
     """A row for each composition and method: max |x - stacked| over all pieces at all ranks, and max |x - x_0|."""
     cases = [(place, method) for place in compositions for method in METHODS]
     cases += [(place, "") for place in compositions]  # the clipped one
 
-    def member(fork: Fork) -> list[dict[str, Any]]:
-        torch.set_num_threads(1)
-        with fork.group(PATIENCE):
-            meshes = {str(place.degrees): Mesh(**place.degrees) for place in compositions}  # groups take seconds
-            return [_on_ranks(place, method, meshes[str(place.degrees)]) for place, method in cases]
+    def work() -> list[dict[str, Any]]:
+        meshes = {str(place.degrees): Mesh(**place.degrees) for place in compositions}  # groups take seconds
+        return [_on_ranks(place, method, meshes[str(place.degrees)]) for place, method in cases]
 
-    with crew(compositions[0].ranks, member) as forks:
-        results = forks.results()
     rows = []
-    for (place, method), *ranks in zip(cases, *results, strict=True):
+    for (place, method), *ranks in zip(cases, *on_processes(compositions[0].ranks, work), strict=True):
         whole, first = _stacked(place, method)
         far = [_distance(rank, whole[rank["worker"]]) for rank in ranks]
         covered = {name for rank in ranks for name in rank["pieces"]}

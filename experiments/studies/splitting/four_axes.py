@@ -7,8 +7,7 @@ two whole workers in one process, and its bytes by axis beside those that `comme
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one
+from commeff.training.recorder import Recorder
 
 COMMAND = "python -m commeff.experiments.studies.splitting.four_axes"
 RUN = (
@@ -54,8 +54,7 @@ def measured(settings: Sequence[str], store: Path) -> tuple[Mapping[str, Any], S
     config = compose(settings)
     folder = store / run_id(config)
     summary = run_one(config, folder)
-    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return summary, [json.loads(line) for line in lines]
+    return summary, Recorder(folder).rows()
 
 
 def record(split: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -104,10 +103,15 @@ def write(out: Path, store: Path, data: Sequence[str]) -> None:
     Page("four_axes", PAGE, tables, words=words).write(out)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+def main(command: str, about: str | None, store: str, write: Callable[[Path, Path, Sequence[str]], None]) -> None:
+    """The command line of a page of trained runs."""
+    parser = argparse.ArgumentParser(prog=command, description=about)
     parser.add_argument("--out", type=Path, default=Path("results/llm"), help="the folder of the page and the tables")
-    parser.add_argument("--store", type=Path, default=Path("runs/four_axes"), help="the folder of the runs")
+    parser.add_argument("--store", type=Path, default=Path(store), help="the folder of the runs")
     parser.add_argument("--data", type=Path, help="where tinyshakespeare is; unless given, COMMEFF_DATA")
     arguments = parser.parse_args()
     write(arguments.out, arguments.store, [f"data_dir={arguments.data}"] if arguments.data else [])
+
+
+if __name__ == "__main__":
+    main(COMMAND, __doc__, "runs/four_axes", write)

@@ -6,18 +6,13 @@ hour on two cores; what is finished in the store is not run again.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from commeff.experiments.config.compose import compose
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
-from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.runner import run_one
-from commeff.experiments.run.store import RunFolder
+from commeff.experiments.studies.splitting.four_axes import main, measured
 
 COMMAND = "python -m commeff.experiments.studies.splitting.on_ranks"
 FIRST, STEPS = 20, 1000
@@ -49,13 +44,10 @@ selects within the whole vector, which is another method, strictly.
 """
 
 
-def run(settings: Mapping[str, Any], steps: int, every: int, store: Path) -> Iterator[Mapping[str, float]]:
-    """The evaluations of a run, which is run unless it has ended."""
-    config = compose([f"{key}={value}" for key, value in {**settings, "steps": steps, "evaluate_every": every}.items()])
-    folder = store / run_id(config)
-    if RunFolder(folder).state != "done":
-        run_one(config, folder)
-    return map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+def run(settings: Mapping[str, Any], steps: int, every: int, store: Path) -> Sequence[Mapping[str, Any]]:
+    """The evaluations of a run, which is made unless it is there."""
+    words = {**settings, "steps": steps, "evaluate_every": every}
+    return measured([f"{key}={value}" for key, value in words.items()], store)[1]
 
 
 def row(name: str, settings: Mapping[str, Any], store: Path) -> dict[str, Any]:
@@ -65,7 +57,7 @@ def row(name: str, settings: Mapping[str, Any], store: Path) -> dict[str, Any]:
         [record["minibatch_loss"] for record in run({**split, **more}, FIRST, 1, store)] for more in ({}, {"nproc": 1})
     )
     whole_settings.pop("pieces", None)
-    ranks, whole = ([*run(words, STEPS, STEPS, store)][-1]["val_loss"] for words in (split, whole_settings))
+    ranks, whole = (run(words, STEPS, STEPS, store)[-1]["val_loss"] for words in (split, whole_settings))
     return {
         "run": name,
         f"first {FIRST} steps": max(abs(x - y) for x, y in zip(on_four, in_one, strict=True)),
@@ -85,9 +77,4 @@ def write(out: Path, store: Path, data: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/llm"), help="the folder of the page")
-    parser.add_argument("--store", type=Path, default=Path("runs/on_ranks"), help="a store for the runs")
-    parser.add_argument("--data", type=Path, help="where tinyshakespeare is; unless given, COMMEFF_DATA")
-    arguments = parser.parse_args()
-    write(arguments.out, arguments.store, [f"data_dir={arguments.data}"] if arguments.data else [])
+    main(COMMAND, __doc__, "runs/on_ranks", write)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +78,3 @@ class RandomTokens:
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """There is no BatchNorm."""
         return ()
-
-
-def sizes() -> Mapping[str, torch.Size]:
-    """The shapes of the whole model by name."""
-    return {name: parameter.shape for name, parameter in RandomTokens().model().named_parameters()}

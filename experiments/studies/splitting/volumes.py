@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,9 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from commeff import DistributedOptimizer, methods
-from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.studies.splitting.account import Account, live_bytes
-from commeff.experiments.studies.splitting.exactness import PATIENCE, Composition
+from commeff.experiments.studies.splitting.exactness import Composition, on_processes
 from commeff.experiments.studies.splitting.kept import Kept
 from commeff.experiments.studies.splitting.small import (
     BATCH,
@@ -104,17 +102,13 @@ def axis_rows() -> list[dict[str, Any]]:
             block + VOCABULARY * WIDTH,
         ),
     ]
-    counted: dict[str, tuple[float, float]] = {}
-    for ranks in (2, 4):
-        of_size = [(axis, place) for axis, place, *_ in cases if place.ranks == ranks]
 
-        def member(fork: Fork, of_size: Sequence[tuple[str, Composition]] = of_size) -> list[tuple[float, float]]:
-            torch.set_num_threads(1)
-            with fork.group(PATIENCE):
-                return [_step(place, axis) for axis, place in of_size]
+    def on(ranks: int) -> dict[str, tuple[float, float]]:
+        of_size = [(place, axis) for axis, place, *_ in cases if place.ranks == ranks]
+        bytes_each = on_processes(ranks, lambda: [_step(*case) for case in of_size])[0]
+        return dict(zip([place.name for place, _ in of_size], bytes_each, strict=True))
 
-        with crew(ranks, member) as forks:
-            counted |= dict(zip([place.name for _, place in of_size], forks.results()[0], strict=True))
+    counted = on(2) | on(4)
     return [
         {
             "split": place.name,
@@ -146,16 +140,8 @@ def _step(place: Composition, axis: str) -> tuple[float, float]:
 
 def memory_rows() -> list[dict[str, Any]]:
     """Bytes that live between two steps of AdamW in fp32 on two shard ranks, by stage."""
-
-    def member(fork: Fork) -> dict[int, tuple[int, int]]:
-        torch.set_num_threads(1)
-        with fork.group(PATIENCE):
-            return {stage: _living(stage) for stage in STATES}
-
-    with crew(2, member) as forks:
-        results = forks.results()[0]
-    rows = []
-    for stage, (live, parameters) in results.items():
+    results, rows = on_processes(2, lambda: [_living(stage) for stage in STATES])[0], []
+    for stage, (live, parameters) in zip(STATES, results, strict=True):
         everywhere, shared = STATES[stage]
         expected = (everywhere + shared / 2) * parameters
         words = " + ".join([f"{everywhere} Psi"] * (everywhere > 0) + [f"{shared} Psi/S"] * (shared > 0))

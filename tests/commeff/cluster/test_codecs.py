@@ -13,7 +13,8 @@ import torch
 
 from commeff import Layout, methods, profile, topologies
 from commeff.cluster import Cluster
-from commeff.cluster.codecs import SHARE, coded, coding_seconds
+from commeff.cluster.billing import Billing
+from commeff.cluster.codecs import SHARE, coding_seconds
 from commeff.cluster.hardware import Codec
 from commeff.cluster.modelled import modelled
 from commeff.compressors import QSGD, Dense, ScaledSign, TopK
@@ -64,7 +65,7 @@ def test_who_gathers_decodes_every_message_and_a_neighbour_those_of_its_own() ->
     seconds = []
     for n in (8, 64):
         sent = profile(methods.compressed_sgd(SGD, QSGD(levels=7)), LAYOUT, n)
-        seconds.append(coded(cluster.gpu, sent.operations(sent.first)[0], n))
+        seconds.append(Billing(cluster, n).coding(sent.operations(sent.first)[0]))
     assert 5 < seconds[1] / seconds[0] < 8
 
 

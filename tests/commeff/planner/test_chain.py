@@ -80,8 +80,3 @@ def test_a_heavy_head_gets_fewer_layers_and_the_step_is_faster():
     both = policy, replace(policy, stages=cuts)
     even, cut = (predict(HEAVY, each, CLUSTER, global_batch=128).step_seconds for each in both)
     assert cut < even
-
-
-def test_too_many_cuts_are_refused():
-    with pytest.raises(ValueError, match="use method=dp"):
-        every(CutChain(np.ones((16, 96)), np.ones((16, 96), dtype=bool), 8))

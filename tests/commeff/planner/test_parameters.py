@@ -8,7 +8,6 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.question import named
-from commeff.experiments.studies.planner import simple
 from commeff.planner import MEASURED, Model, Policy, predict
 from commeff.planner.memory import BUCKET, COMMUNICATOR, layer_activations
 from commeff.planner.policies import Policies, PolicySetting
@@ -222,4 +221,3 @@ def test_gpt3_sizes_are_within_3_percent_and_llama_estimates_exact():
     rounded = memory.case.str.contains("rounds")
     assert (memory.ours / memory.printed - 1)[~rounded].abs().max() < 0.005
     assert memory.ours[rounded].tolist() == pytest.approx([64], rel=0.025)
-    assert simple.memory_bytes(1, 1, 1, 1, width=1) == 48 + 16

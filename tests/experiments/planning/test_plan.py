@@ -369,8 +369,8 @@ def test_hours_and_winners_of_the_study_follow_from_seconds_and_steps():
     table = hours(pd.DataFrame(rows), {0: 1.0, 1: 2.0})
     steps = TOKENS_PER_PARAMETER * named("tinyllama-1.1b").parameters / BATCH_TOKENS
     assert table.loc[("1B", 64, 1), 1] == pytest.approx(steps * 2.0 * 4.0 / 3600)
-    assert panels(table, "")[0]["best"].tolist() == [[1, 0]]
-    assert panels(table, "")[0]["gains"].tolist() == [[1.25, 1.0]]
+    assert panels(table, "")[0].best.to_numpy().tolist() == [[1, 0]]
+    assert panels(table, "")[0].gains.to_numpy().tolist() == [[1.25, 1.0]]
 
 
 def test_the_command_offers_every_search_method_and_workload():
