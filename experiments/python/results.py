@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -25,7 +24,6 @@ COUNTED = ("step", "samples", "epoch", "lr", "minibatch_loss")  # columns of cur
 SHOWN = ("val_accuracy", "val_loss", "wire_bytes", "seconds")  # when a run is printed
 
 
-@dataclass(frozen=True, eq=False)
 class TrainedRun:
     """One run: what was asked for, how it ended, and what was measured on the way.
 
@@ -43,16 +41,9 @@ class TrainedRun:
         A row an evaluation: step, losses, accuracies, consensus_distance, bytes, seconds.
     """
 
-    path: Path
-    state: str
-    config: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    metrics: pd.DataFrame
-
-    @classmethod
-    def of(cls, record: Record) -> TrainedRun:
-        """The run of a folder."""
-        return cls(record.folder, record.state, record.config, record.summary, record.curve)
+    def __init__(self, record: Record) -> None:
+        self._record, self.path, self.state = record, record.folder, record.state
+        self.config, self.summary, self.metrics = record.config, record.summary, record.curve
 
     def plot(self, metric: str | None = None, against: str = "step", ax: Axes | None = None) -> Axes:
         """A curve of this run.
@@ -67,8 +58,7 @@ class TrainedRun:
         ax : Axes, optional
             Where to draw; a figure of its own unless given.
         """
-        record = Record(self.path.name, self.path, self.state, self.config, summary=self.summary, curve=self.metrics)
-        return _drawn([FigureRun(record)], metric, against, [], ax)
+        return _drawn([FigureRun(self._record)], metric, against, [], ax)
 
     def __repr__(self) -> str:
         numbers = [f"{name} {self.summary[name]:.6g}" for name in SHOWN if self.summary.get(name) is not None]
@@ -110,7 +100,7 @@ class Runs:
         fitting = [name for name in self._records if run in (name, name[: len(run)], name[-len(run) :])]
         if len(fitting) != 1:
             raise KeyError(f"{run!r} must name one run of {self.path}, got {len(fitting)}; the column `run` has them")
-        return TrainedRun.of(self._records[fitting[0]])
+        return TrainedRun(self._records[fitting[0]])
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -190,7 +180,7 @@ def load(path: str | Path) -> Runs | TrainedRun:
     """
     folder = Path(path)
     if any((folder / mark).is_file() for mark in MARKS):
-        return TrainedRun.of(read_record(folder))
+        return TrainedRun(read_record(folder))
     return Runs(folder)
 
 

@@ -47,10 +47,20 @@ class TableRun:
         """The settings of each case."""
         return [resolved(self.table, case) for case in self.table.cases]
 
-    def labels(self, number: int) -> dict[str, str]:
-        """The labels of a case that differ among cases, functions worked out."""
-        case, settings = self.table.cases[number], self.settings[number]
-        return {key: settings.get(key, case.labels[key]) for key in self.table.swept if key in case.labels}
+    @cached_property
+    def cases(self) -> list[CaseResult]:
+        """The cases, without runs yet."""
+        swept, pairs = self.table.swept, zip(self.table.cases, self.settings, strict=True)
+        return [
+            CaseResult(case, {}, {key: settings.get(key, case.labels[key]) for key in swept if key in case.labels})
+            for case, settings in pairs
+        ]
+
+    def config(self, settings: Mapping[str, str], seed: int) -> dict[str, Any]:
+        """The configuration of a case with a seed."""
+        from commeff.experiments.config.compose import compose
+
+        return compose([*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"], self.table.choices)
 
     @cached_property
     def pricing(self) -> Pricing:
@@ -78,10 +88,10 @@ class TableRun:
         """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
         if self.tuning is None:
             return [self.reported()]
-        known = [CaseResult(case, {}, self.labels(number)) for number, case in enumerate(self.table.cases)]
+        known = Results(self.table, self.cases)
         if all(cell.finished for cell in grids.prepare(self.tuning.request, rehearsed=False)[1]):
-            known = [*self.tuning.results().cases]
-        return [self.tuning, self.reported(choices_of(self.table, known))]
+            known = self.tuning.results()
+        return [self.tuning, self.reported(choices_of(known))]
 
     @cached_property
     def runs(self) -> list[str]:
@@ -121,16 +131,14 @@ class TableStage:
         file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
         content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
-        plugins = [*table.plugins]
-        return grids.Request(file, store=store, limits=self.plan.limits, plugins=plugins, choices=table.choices)
+        limits = self.plan.limits
+        return grids.Request(file, store=store, limits=limits, plugins=table.plugins, choices=table.choices)
 
     def run(self, number: int, seed: int) -> str:
         """The name of a run."""
-        from commeff.experiments.config.compose import compose
         from commeff.experiments.run.naming import run_id
 
-        words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
-        return run_id(compose(words, self.plan.table.choices))
+        return run_id(self.plan.config(self.settings[number], seed))
 
     def results(self) -> Results:
         """The results as the store has them."""
@@ -138,15 +146,14 @@ class TableStage:
 
         plan, results, missing = self.plan, list[CaseResult](), list[str]()
         for number in self.numbers:
-            result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
-            runs = dict[int, Observation]()
+            case, runs = plan.cases[number], dict[int, Observation]()
             for seed in self.seeds:
                 record = read_record(plan.store / self.run(number, seed))
                 if record.state in FINISHED:
                     runs[seed] = self._observation(record, number)
                 else:
-                    missing.append(f"{result.words} seed {seed} is {record.state}")
-            results.append(replace(result, runs=runs))
+                    missing.append(f"{case.words} seed {seed} is {record.state}")
+            results.append(replace(case, runs=runs))
         return Results(plan.table, results, (), missing)
 
     def _observation(self, record: Record, number: int) -> Observation:
@@ -229,8 +236,8 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
 def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
-    tune, choices = plan.table.tune, None
-    if tune is not None and plan.tuning is not None:
+    choices = None
+    if plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
             return _stopped(plan, outcome)
@@ -238,8 +245,8 @@ def _train(plan: TableRun) -> Reproduced:
         if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
             return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
-        choices = choices_of(plan.table, tried.cases)
-        check_measured(tune, choices)
+        choices = choices_of(tried)
+        check_measured(choices)
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)

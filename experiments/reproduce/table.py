@@ -167,8 +167,6 @@ def find_table(name: str) -> Path:
     """
     if name.endswith(".py"):
         return Path(name)
-    if name.endswith((".yaml", ".yml")):
-        raise ConfigError([f"{name}: a table is a Python file since commeff 0.1, no YAML; docs/reproduce.md shows one"])
     tables = built_in_tables()
     if name not in tables:
         near = did_you_mean(name, tables)

@@ -29,7 +29,7 @@ def tried(by: str, values: Mapping[str, Sequence[float]]) -> tuple[str, list[str
         seen = {n: Observation({by: v}, state=s) for n, (v, s) in enumerate(zip(numbers, states, strict=True))}
         labels = {"optimizer.lr": rate}
         found.append(CaseResult(Case("a", labels, labels), seen, labels))
-    (choice,) = choices_of(cast(PublishedTable, SimpleNamespace(tune=tuning)), found)
+    (choice,) = choices_of(Results(cast(PublishedTable, SimpleNamespace(tune=tuning)), found))
     return choice.best.labels["optimizer.lr"], choice.warnings
 
 
@@ -65,7 +65,7 @@ def test_a_quantity_chooses_what_gets_there_first_and_not_what_ends_lowest() -> 
         seen = {0: Observation({"val_loss": values[-1]}, DataFrame({"step": [1, 2, 3], "val_loss": values}))}
         found.append(CaseResult(Case("a", {"optimizer.lr": rate}, {}), seen, {"optimizer.lr": rate}))
     tuning = Tuning("optimizer.lr", to("val_loss", 1.0, of="step"))
-    (choice,) = choices_of(cast(PublishedTable, SimpleNamespace(tune=tuning)), found)
+    (choice,) = choices_of(Results(cast(PublishedTable, SimpleNamespace(tune=tuning)), found))
     assert (choice.best.labels["optimizer.lr"], choice.means[:2]) == ("0.2", [3.0, 2.0])
     assert math.isnan(choice.means[2])
 
