@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from commeff.experiments.report.data.formula import Formula
-from commeff.experiments.report.data.grids import StoredGrid, choose, derive
+from commeff.experiments.report.data.grids import choose, derive
 from commeff.experiments.report.data.points import FigureRun, points, tuned
 from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
 from commeff.experiments.report.data.rows import FINALS
@@ -86,7 +86,8 @@ class Runs:
     def __init__(self, store: str | Path, name: str | None = None) -> None:
         self.path = Path(store)
         records = read_store(self.path)
-        self._grid = _chosen(self.path, name, records)
+        chosen = name is not None or len([*self.path.glob("grids/*.json")]) == 1
+        self._grid = choose(self.path, name, records) if chosen else derive(self.path, records)
         by_id = {record.id: record for record in records}
         self._records = {
             cell.run: by_id.get(cell.run) or Record(cell.run, self.path / cell.run) for cell in self._grid.cells
@@ -182,12 +183,6 @@ def load(path: str | Path) -> Runs | TrainedRun:
     if any((folder / mark).is_file() for mark in MARKS):
         return TrainedRun(read_record(folder))
     return Runs(folder)
-
-
-def _chosen(store: Path, name: str | None, records: list[Record]) -> StoredGrid:
-    if name is None and len([*(store / "grids").glob("*.json")]) != 1:
-        return derive(store, records)
-    return choose(store, name, records)
 
 
 def _drawn(runs: list[FigureRun], metric: str | None, against: str, by: Sequence[str], ax: Axes | None) -> Axes:

@@ -181,10 +181,10 @@ def measured(plan: TableRun) -> Results:
     stamp(plan.store)
     unlinked(plan.store / "measured").mkdir(exist_ok=True)
     results, here = list[CaseResult](), sys_info()
-    for case, settings in zip(plan.cases, plan.settings, strict=True):
+    for case in plan.cases:
         runs = {}
         for seed in plan.table.seeds:
-            config = plan.config(settings, seed)
+            config = plan.config(case, seed)
             machine = machine_of({**here, "plugins": plugin_info(config)})
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
                 run = Observation(plan.pricing.planned(config), machine=machine)

@@ -133,11 +133,9 @@ class PublishedTable:
         """The labels that differ among cases; not those parts that the name of a variant says already."""
         keys = dict.fromkeys(key for case in self.cases for key in case.labels)
         differing = [key for key in keys if len({case.labels.get(key) for case in self.cases}) > 1]
-        return [key for key in differing if key not in NAMED or self._varies(key)]
-
-    def _varies(self, key: str) -> bool:
-        """Whether one variant has several values of a label."""
-        return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
+        values = {key: {(case.name, case.labels.get(key)) for case in self.cases} for key in NAMED}
+        variants = len({case.name for case in self.cases})
+        return [key for key in differing if key not in NAMED or len(values[key]) > variants]
 
 
 def _has(config: Mapping[str, Any], key: str, value: str, choices: Sequence[Choice]) -> bool:
@@ -274,7 +272,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
 def _figure(raw: Mapping[str, Any], cases: Sequence[Case]) -> Plot:
     """The figure of a table, of labels and variants that exist."""
     figure = read_part(Plot, raw, "figure")
-    for key in figure.labels:
+    for key in (*figure.lines, *figure.panels, *(key for key in figure.only if key != "name")):
         check_label(cases, key, "figure: ")
     for name in figure.only.get("name", []):
         check_variant(cases, name, "figure.only: ")
