@@ -23,6 +23,7 @@ from commeff.experiments.reproduce.table import PublishedTable, built_in_tables,
 from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
+from commeff.experiments.run.store import check_version
 from commeff.files import unlinked
 from commeff.require import did_you_mean
 
@@ -168,13 +169,11 @@ def dry_run(arguments: Arguments) -> list[str]:
 
 
 def _begin(arguments: Arguments) -> TableRun:
-    """The runs of the table; refuses what can be seen of the store before anything runs, with torch."""
+    """The runs of the table, with torch; refuses a store of another version before anything runs."""
     table = arguments.content
-    from commeff.experiments.grid.plan.cells import store_faults
     from commeff.experiments.reproduce.runs import TableRun
 
-    if faults := store_faults(arguments.place):
-        raise ConfigError(faults)
+    check_version(arguments.place)
     return TableRun(table, arguments.place, arguments.limits)
 
 
