@@ -190,9 +190,9 @@ def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> C
     enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
     of_any_data = printed.scale != SCALES[-1]  # bytes, for example
     fit = enough and (of_any_data or all(run.comparable for run in runs.values()))
-    if not fit or not values or values.keys() != runs.keys():
-        return Comparison(printed, result.labels, printed_value, values, NOT_COMPARABLE, len(runs))
-    outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
+    outcome = NOT_COMPARABLE
+    if fit and values and values.keys() == runs.keys():
+        outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
     return Comparison(printed, result.labels, printed_value, values, outcome, len(runs))
 
 

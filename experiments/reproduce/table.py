@@ -229,8 +229,9 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     labels = dict.fromkeys(key for case in full for key in case.labels)
     if unused := [name for name in parameters if name not in labels]:
         raise TableError(f"parameters: no entry of the grid has {unused[0]!r}{did_you_mean(unused[0], labels)}")
-    comparable, numbers, derived = (raw.get("comparable", {}), raw.get("numbers", []), raw.get("metrics", {}))
-    check_settings(read_settings(comparable, "comparable"), [*full, *cases], "comparable: ")
+    comparable = read_settings(raw.get("comparable", {}), "comparable")
+    check_settings(comparable, [*full, *cases], "comparable: ")
+    numbers, derived = raw.get("numbers", []), raw.get("metrics", {})
     if not all(isinstance(number, PrintedNumber) for number in numbers):
         raise TableError(f"numbers must be a list of printed(...), got {numbers!r}")
     if not all(map(callable, derived.values())):
@@ -261,7 +262,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         show=show,
         tolerance=read_part(Tolerance, raw.get("tolerance", {}), "tolerance"),
         numbers=tuple(numbers),
-        comparable=read_settings(comparable, "comparable"),
+        comparable=comparable,
         claims=raw.get("claims"),
         figure=_figure(raw["figure"], full) if "figure" in raw else None,
         cost=cost.get(scale, ""),
