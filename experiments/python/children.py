@@ -10,7 +10,7 @@ import sys
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.run.orphans import end_with_parent
 
-REFUSED, INTERRUPTED = 2, 130
+REFUSED = 2
 
 
 def command(*words: str, shown: bool = True) -> int:

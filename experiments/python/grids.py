@@ -60,8 +60,8 @@ def grid(
     if isinstance(file, Mapping):
         if name is None:
             raise ValueError("name must be given for a grid that is no file, got none: its store keeps it by its name")
-        path = _written(file, name, Path(store or Path("runs") / name))
-        store = store or Path("runs") / name
+        store = Path(store or Path("runs") / name)
+        path = _written(file, name, store)
     else:
         path = Path(file)
         if name is not None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from commeff.experiments.report.data.formula import Formula
-from commeff.experiments.report.data.grids import StoredGrid, choose, derive
+from commeff.experiments.report.data.grids import choose, derive
 from commeff.experiments.report.data.points import FigureRun, points, tuned
 from commeff.experiments.report.data.records import MARKS, Record, read_record, read_store
 from commeff.experiments.report.data.rows import FINALS
@@ -25,7 +24,6 @@ COUNTED = ("step", "samples", "epoch", "lr", "minibatch_loss")  # columns of cur
 SHOWN = ("val_accuracy", "val_loss", "wire_bytes", "seconds")  # when a run is printed
 
 
-@dataclass(frozen=True, eq=False)
 class TrainedRun:
     """One run: what was asked for, how it ended, and what was measured on the way.
 
@@ -43,16 +41,9 @@ class TrainedRun:
         A row an evaluation: step, losses, accuracies, consensus_distance, bytes, seconds.
     """
 
-    path: Path
-    state: str
-    config: Mapping[str, Any]
-    summary: Mapping[str, Any]
-    metrics: pd.DataFrame
-
-    @classmethod
-    def of(cls, record: Record) -> TrainedRun:
-        """The run of a folder."""
-        return cls(record.folder, record.state, record.config, record.summary, record.curve)
+    def __init__(self, record: Record) -> None:
+        self._record, self.path, self.state = record, record.folder, record.state
+        self.config, self.summary, self.metrics = record.config, record.summary, record.curve
 
     def plot(self, metric: str | None = None, against: str = "step", ax: Axes | None = None) -> Axes:
         """A curve of this run.
@@ -67,8 +58,7 @@ class TrainedRun:
         ax : Axes, optional
             Where to draw; a figure of its own unless given.
         """
-        record = Record(self.path.name, self.path, self.state, self.config, summary=self.summary, curve=self.metrics)
-        return _drawn([FigureRun(record)], metric, against, [], ax)
+        return _drawn([FigureRun(self._record)], metric, against, [], ax)
 
     def __repr__(self) -> str:
         numbers = [f"{name} {self.summary[name]:.6g}" for name in SHOWN if self.summary.get(name) is not None]
@@ -96,7 +86,8 @@ class Runs:
     def __init__(self, store: str | Path, name: str | None = None) -> None:
         self.path = Path(store)
         records = read_store(self.path)
-        self._grid = _chosen(self.path, name, records)
+        chosen = name is not None or len([*self.path.glob("grids/*.json")]) == 1
+        self._grid = choose(self.path, name, records) if chosen else derive(self.path, records)
         by_id = {record.id: record for record in records}
         self._records = {
             cell.run: by_id.get(cell.run) or Record(cell.run, self.path / cell.run) for cell in self._grid.cells
@@ -110,7 +101,7 @@ class Runs:
         fitting = [name for name in self._records if run in (name, name[: len(run)], name[-len(run) :])]
         if len(fitting) != 1:
             raise KeyError(f"{run!r} must name one run of {self.path}, got {len(fitting)}; the column `run` has them")
-        return TrainedRun.of(self._records[fitting[0]])
+        return TrainedRun(self._records[fitting[0]])
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -190,14 +181,8 @@ def load(path: str | Path) -> Runs | TrainedRun:
     """
     folder = Path(path)
     if any((folder / mark).is_file() for mark in MARKS):
-        return TrainedRun.of(read_record(folder))
+        return TrainedRun(read_record(folder))
     return Runs(folder)
-
-
-def _chosen(store: Path, name: str | None, records: list[Record]) -> StoredGrid:
-    if name is None and len([*(store / "grids").glob("*.json")]) != 1:
-        return derive(store, records)
-    return choose(store, name, records)
 
 
 def _drawn(runs: list[FigureRun], metric: str | None, against: str, by: Sequence[str], ax: Axes | None) -> Axes:

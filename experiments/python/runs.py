@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.core import Strategy
-from commeff.experiments.config.build import build
+from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
@@ -86,20 +86,26 @@ def train_given(
     choices, complaints = adopt([*plugins])
     for complaint in complaints:
         print(complaint, file=sys.stderr)
-    if objects:
-        return _of_objects(objects, words, choices, store, folder, progress, identity)
-    if folder is not None:
+    if objects and folder is None and identity is None:
+        raise ValueError("folder must be given for a task or a method that is an object, got none: it has no name")
+    if not objects and folder is not None:
         raise ValueError("folder must be left out where parts have names: the store names the run; give store=...")
-    config = compose(words, choices)
-    path = Path(store) / run_id(config)
-    check_version(Path(store))
+    config, parts = _of_objects(objects, words, choices, identity) if objects else (compose(words, choices), None)
+    if folder is None:
+        path = Path(store) / run_id(config)
+        check_version(Path(store))
+    else:
+        path = Path(folder)
+        before = read_record(path).config
+        if before and run_id(before) != run_id(config):
+            raise ValueError(f"{path} holds another run; give each setting a folder of its own, or remove it")
     if config["nproc"] > 1:  # forks of a process in which torch has worked may hang
         if command("train", *words, *(f"--plugin={file}" for file in plugins), f"--store={store}", shown=progress) == 1:
             raise RunFailed(f"{path} failed; see {path / 'error.txt'}")
     else:
         with reporter(config, path, shown=progress) as report:
-            run_one(config, path, report)
-    return TrainedRun.of(read_record(path))
+            run_one(config, path, report, parts=parts)
+    return TrainedRun(read_record(path))
 
 
 def _check_plain(settings: Mapping[str, Any]) -> None:
@@ -117,14 +123,9 @@ def _of_objects(
     objects: Mapping[str, Any],
     words: Sequence[str],
     choices: Sequence[Choice],
-    store: str | Path,
-    folder: str | Path | None,
-    progress: bool,
     identity: Mapping[str, Any] | None,
-) -> TrainedRun:
-    """A run of a task or a method that is there already; its configuration says of them what can be said."""
-    if folder is None and identity is None:
-        raise ValueError("folder must be given for a task or a method that is an object, got none: it has no name")
+) -> tuple[dict[str, Any], Parts]:
+    """The configuration and the parts of a run whose task or method is there already: it says of them what it can."""
     within = {part for name in objects for part in (name, *INSIDE[name])}
     unused = [word for word in words if word.partition("=")[0].split(".")[0] in within]
     if unused:
@@ -149,17 +150,4 @@ def _of_objects(
         config["task"] = {"_target_": "commeff.training.task.Task", **facts}
     if method is not None:
         config["method"] = {"_target_": "commeff.core.Strategy", "given": describe(method)}
-    path = Path(store) / run_id(config) if folder is None else Path(folder)
-    if folder is None:
-        check_version(Path(store))
-    _check_same(path, config)
-    with reporter(config, path, shown=progress) as report:
-        run_one(config, path, report, parts=parts)
-    return TrainedRun.of(read_record(path))
-
-
-def _check_same(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse a folder in which another run is."""
-    before = read_record(folder).config
-    if before and run_id(before) != run_id(config):
-        raise ValueError(f"{folder} holds another run; give each setting a folder of its own, or remove it")
+    return config, parts

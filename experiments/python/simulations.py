@@ -114,7 +114,7 @@ def simulate(
     method = keys.get("method")
     if callable(method) and not isinstance(method, Strategy):
         keys["method"] = method = method(workers)
-    tensors = (*model.state_dict().values(), *task.tensors())
+    tensors = (*model.state_dict().values(), train.inputs, train.targets, held.inputs, held.targets)
     contents = [*_sources([*model.modules(), loss, *_inside(method)], name), *map(_of_tensor, tensors)]
     identity = {
         "given": name or type(task).__name__,
@@ -144,10 +144,6 @@ class _Simulated(Supervised):
     def hits(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         classes = not targets.is_floating_point() and outputs.ndim == 2
         return outputs.argmax(-1) == targets if classes else None
-
-    def tensors(self) -> list[Tensor]:
-        """The inputs and targets of training and validation."""
-        return [part for of in (self.train, self.validation) for part in (of.inputs, of.targets)]
 
 
 def _samples(dataset: Any, word: str) -> Samples:

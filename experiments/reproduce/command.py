@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.escape import one_line
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import listing, scales_of
 from commeff.experiments.reproduce.judging import OFF, compare, judge, rehearse
@@ -22,6 +23,7 @@ from commeff.experiments.reproduce.table import PublishedTable, built_in_tables,
 from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
 from commeff.experiments.run.naming import IRRELEVANT
+from commeff.experiments.run.store import check_version
 from commeff.files import unlinked
 from commeff.require import did_you_mean
 
@@ -130,62 +132,48 @@ def no_trace(store: Path, kept: bool) -> Iterator[None]:
         yield
         done = kept
     finally:
-        if missing and not done:
-            _remove(store, missing)
-
-
-def _remove(store: Path, missing: list[Path]) -> None:
-    """Remove the files written before a run, and the folders that are empty then; nothing if there are others."""
-    files = {path for path in store.rglob("*") if not path.is_dir()}
-    written = {*store.glob("store.json"), *store.glob("tables/*.yaml")}
-    if files - written:
-        return
-    for file in written:
-        file.unlink(missing_ok=True)
-    with suppress(OSError):  # somebody else has begun to write there
-        for folder in filter(Path.is_dir, (store / "tables", store / "measured", *missing)):
-            folder.rmdir()
+        written = {*store.glob("store.json"), *store.glob("tables/*.yaml")}  # before a run
+        if missing and not done and {path for path in store.rglob("*") if not path.is_dir()} <= written:
+            for file in written:
+                file.unlink(missing_ok=True)
+            with suppress(OSError):  # somebody else has begun to write there
+                for folder in filter(Path.is_dir, (store / "tables", store / "measured", *missing)):
+                    folder.rmdir()
 
 
 def dry_run(arguments: Arguments) -> list[str]:
     """What would run, and what it costs, in words."""
     if arguments.are_peers:
         return [f"{PEERS['title']}: {PEERS['full costs']}"]
-    with table_code(arguments.path):
-        return _planned(arguments)
-
-
-def _planned(arguments: Arguments) -> list[str]:
     from commeff.experiments.grid import command as grids
     from commeff.experiments.grid.plan.cells import rates
     from commeff.experiments.reproduce.runs import unpack
 
-    table, plan = arguments.content, _begin(arguments)
-    notes = [] if arguments.records is None else unpack(plan, arguments.records)
-    seeds = ", ".join(map(str, table.seeds))
-    lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
-    if table.measure != TRAINING:
-        costs = [f"{len(table.cases) * len(table.seeds)} measurements at most"]
-    else:
-        stages = plan.stages()
-        for stage in stages:
-            grids.check(stage.request)
-        cells = [grids.prepare(stage.request)[1] for stage in stages]
-        every = [cell for stage in cells for cell in stage]
-        costs = [grids.cost(stage, rates(every), arguments.limits.jobs) for stage in cells]
-        if table.tune is not None and len(costs) > 1:
-            costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
-    return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
+    with table_code(arguments.path):
+        table, plan = arguments.content, _begin(arguments)
+        notes = [] if arguments.records is None else unpack(plan, arguments.records)
+        seeds = ", ".join(map(str, table.seeds))
+        lines = [*notes, f"{table.title}: {len(table.cases)} cases, seeds {seeds}, {table.measure}"]
+        if table.measure != TRAINING:
+            costs = [f"{len(table.cases) * len(table.seeds)} measurements at most"]
+        else:
+            stages = plan.stages()
+            for stage in stages:
+                grids.check(stage.request)
+            cells = [grids.prepare(stage.request)[1] for stage in stages]
+            every = [cell for stage in cells for cell in stage]
+            costs = [grids.cost(stage, rates(every), arguments.limits.jobs) for stage in cells]
+            if table.tune is not None and len(costs) > 1:
+                costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
+        return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
 
 
 def _begin(arguments: Arguments) -> TableRun:
-    """The runs of the table; refuses what can be seen of the store before anything runs, with torch."""
+    """The runs of the table, with torch; refuses a store of another version before anything runs."""
     table = arguments.content
-    from commeff.experiments.grid.plan.cells import store_faults
     from commeff.experiments.reproduce.runs import TableRun
 
-    if faults := store_faults(arguments.place):
-        raise ConfigError(faults)
+    check_version(arguments.place)
     return TableRun(table, arguments.place, arguments.limits)
 
 
@@ -225,7 +213,7 @@ def _reproduced(arguments: Arguments) -> Reproduced:
         f"{one.verdict}: {one.printed.variant}{_at(one.where)}: theirs {one.published:.6g}, ours {shown(one.measured)}"
         for one in compared
     )
-    judged = (f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}" for of in claims)
+    judged = (one_line(f"{of.verdict.state}: {of.text}{_at(of.verdict.place)}: {of.verdict.reason}") for of in claims)
     words = headline(table.scale, claims, compared, bool(results.missing))
     outside = any(one.verdict.state == FAILS for one in claims) or any(one.verdict == OFF for one in compared)
     lines = [*done.lines, *judged, *numbers, *results.remarks, *others, words]

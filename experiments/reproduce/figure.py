@@ -77,9 +77,7 @@ def _lines(results: Results, cases: Sequence[CaseResult], plot: Plot) -> dict[tu
         labels = [_words(results, key, value, shown) for key, value, shown in pairs if value is not None]
         variant = "" if plot.x == "name" else results.table.called(case.case.name)
         groups.setdefault((variant, ", ".join(labels)), []).append(case)
-    styles: dict[str, list[str]] = {}
-    for variant, label in groups:
-        styles.setdefault(variant, []).append(label)
+    styles = {variant: [label for other, label in groups if other == variant] for variant, _ in groups}
     variants, plain = [*styles], sum(len(labels) > 1 for labels in styles.values()) <= 1
     lines = {}
     for i, ((variant, label), members) in enumerate(groups.items()):

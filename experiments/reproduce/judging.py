@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.contained import contained
-from commeff.experiments.escape import one_line
 from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import SCALES, Case, check_place
 from commeff.experiments.reproduce.constants import CaseView, number_of
@@ -59,16 +58,9 @@ class Claim:
             raise TableError(f"a claim compares measured values, such as a < b or within(a, b, 0.1), {got}")
         check_one_of(WHOSE, of=self.of)
         check_one_of(SCALES, scale=self.scale)
-        _one_line(self, "text", "source", "because")
 
 
 claim = Claim  # as a table calls it
-
-
-def _one_line(of: Claim | PrintedNumber, *names: str) -> None:
-    """Bring words into one line: a page has them in a cell."""
-    for name in names:
-        object.__setattr__(of, name, one_line(getattr(of, name)))
 
 
 def judge(results: Results) -> list[Claim]:
@@ -131,7 +123,6 @@ class PrintedNumber:
         if self.spread is not None and not 0 <= number_of(self.spread, "spread") < math.inf:
             raise TableError(f"spread must be a number, as printed behind ±, got {self.spread!r}")
         check_one_of(SCALES, scale=self.scale)
-        _one_line(self, "source", "because")
         object.__setattr__(self, "of", quantity(self.of))
         object.__setattr__(self, "where", {key: text(label) for key, label in (self.where or {}).items()})
 
@@ -199,9 +190,9 @@ def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> C
     enough = SCALES.index(table.scale) >= SCALES.index(printed.scale)
     of_any_data = printed.scale != SCALES[-1]  # bytes, for example
     fit = enough and (of_any_data or all(run.comparable for run in runs.values()))
-    if not fit or not values or values.keys() != runs.keys():
-        return Comparison(printed, result.labels, printed_value, values, NOT_COMPARABLE, len(runs))
-    outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
+    outcome = NOT_COMPARABLE
+    if fit and values and values.keys() == runs.keys():
+        outcome = verdict(table.tolerance, printed_value, values, of_any_data or table.exact)
     return Comparison(printed, result.labels, printed_value, values, outcome, len(runs))
 
 

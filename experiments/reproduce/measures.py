@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,10 @@ import torch
 from commeff.communicator import Communicator
 from commeff.compressors import Layout, WorkerRandom
 from commeff.experiments.config import build
-from commeff.experiments.config.compose import compose
 from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.registry import plugins_in, split
-from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
-from commeff.experiments.reproduce.runs import FACTS, TableRun, is_number, machine_of
+from commeff.experiments.reproduce.runs import FACTS, TableRun, machine_of
 from commeff.experiments.run.origins import plugin_info
 from commeff.experiments.run.reading import read_json
 from commeff.experiments.run.store import stamp
@@ -37,7 +36,6 @@ LONGEST = 4_000  # steps
 DRAWS = 64  # vectors that a compressor is tried on
 MATRICES = 32  # that PowerSGD is tried on
 VERSION = 3  # of what measurements mean
-ENDLESS = ("inf", "-inf", "nan")  # numbers that JSON lacks, as a measurement in the store has them
 
 
 def consensus(config: Mapping[str, Any]) -> dict[str, float]:
@@ -182,18 +180,18 @@ def measured(plan: TableRun) -> Results:
     """The results of a table: of every case with every seed, measured or as the store has them."""
     stamp(plan.store)
     unlinked(plan.store / "measured").mkdir(exist_ok=True)
-    results, machine = list[CaseResult](), machine_of(sys_info())
-    for number, (case, settings) in enumerate(zip(plan.table.cases, plan.settings, strict=True)):
+    results, here = list[CaseResult](), sys_info()
+    for case in plan.cases:
         runs = {}
         for seed in plan.table.seeds:
-            words = [*(f"{key}={value}" for key, value in settings.items()), f"seed={seed}"]
-            config = compose(words, plan.table.choices)
+            config = plan.config(case, seed)
+            machine = machine_of({**here, "plugins": plugin_info(config)})
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
-                runs[seed] = Observation(plan.pricing.planned(config), machine=_made_by(config, machine))
+                run = Observation(plan.pricing.planned(config), machine=machine)
             else:
-                runs[seed] = _stored(plan, config, machine)
-            runs[seed] = runs[seed].with_metrics(plan.table.derived)
-        results.append(CaseResult(case, runs, plan.labels(number)))
+                run = _stored(plan, config, machine)
+            runs[seed] = run.with_metrics(plan.table.derived)
+        results.append(replace(case, runs=runs))
     return Results(plan.table, results)
 
 
@@ -203,26 +201,21 @@ def _stored(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str
     for target in plugins_in(config):  # which counts by its code, wherever it lies
         key = key.replace(json.dumps(target), json.dumps([split(target)[1], source_digest(target)]))
     file = plan.store / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
-    content = _read(file)
-    if content is None:
+    stored = _read(file)
+    if stored is None:
         numbers = KINDS[plan.table.measure](config)
-        content = {"numbers": {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}}
-        content["machine"] = _made_by(config, machine)
-        rewrite(file, json.dumps(content, indent=1) + "\n", shared=True)
-    numbers = {name: float(value) for name, value in content["numbers"].items()}
-    return Observation(numbers, machine={str(fact): str(value) for fact, value in content["machine"].items()})
+        finite = {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}  # JSON has no others
+        rewrite(file, json.dumps({"numbers": finite, "machine": machine}, indent=1) + "\n", shared=True)
+        stored = Observation(numbers, machine=machine)
+    return stored
 
 
-def _made_by(config: Mapping[str, Any], machine: Mapping[str, str]) -> dict[str, str]:
-    """The machine, and the plug-ins of a configuration if it has any."""
-    names = plugins({"plugins": plugin_info(config)})
-    return dict(machine) | ({"plugins": "; ".join(names)} if names else {})
-
-
-def _read(file: Path) -> dict[str, Any] | None:
+def _read(file: Path) -> Observation | None:
     """A measurement in the store, None where there is none, or a damaged one."""
     content = read_json(file)
-    numbers, machine = content.get("numbers"), content.get("machine")
-    if not (isinstance(numbers, dict) and numbers and isinstance(machine, dict) and {*FACTS} <= machine.keys()):
+    try:
+        numbers = {name: float(value) for name, value in content["numbers"].items()}
+        machine = {fact: str(value) for fact, value in content["machine"].items()}
+    except (KeyError, AttributeError, TypeError, ValueError):
         return None
-    return content if all(is_number(value) or value in ENDLESS for value in numbers.values()) else None
+    return Observation(numbers, machine=machine) if numbers and {*FACTS} <= machine.keys() else None

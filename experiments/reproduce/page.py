@@ -140,7 +140,10 @@ def _numbers(compared: Sequence[Comparison], results: Results) -> Iterator[str]:
         return
     heads = ["variant", "of", "theirs", "ours", "difference", "verdict", "source"]
     yield from ("## Numbers", "", *_table("llrrrll", heads, (_compared(one, results) for one in compared)))
-    yield from _other_runs(results)
+    if not all(run.comparable for case in results.cases for run in case.runs.values()):
+        settings = {key: in_words(value) for key, value in results.table.comparable.items()}
+        words = f"Printed numbers are of runs with {markdown_code(listing(settings, ', '))}, which ours are not"
+        yield from (f"{words}: only claims and formulas get a verdict.", "")
     explained = dict.fromkeys(c.printed.because for c in compared if c.verdict in (OFF, UNTOLD) and c.printed.because)
     for because in explained:
         yield from (markdown_prose(because), "")
@@ -153,16 +156,6 @@ def _compared(one: Comparison, results: Results) -> list[str]:
     name = f"{results.table.called(one.printed.variant)} {listing(one.where)}".strip()
     variant, of, source = map(markdown_text, (name, one.printed.of.text, one.printed.source))
     return [variant, of, printed, over_seeds(one.measured, one.runs), difference, f"**{one.verdict}**", source]
-
-
-def _other_runs(results: Results) -> Iterator[str]:
-    """Says that printed numbers are of other runs, if they are."""
-    table = results.table
-    runs = [run for case in results.cases for run in case.runs.values()]
-    if runs and not all(run.comparable for run in runs):
-        words = markdown_code(", ".join(f"{key}={in_words(value)}" for key, value in table.comparable.items()))
-        yield f"Printed numbers are of runs with {words}, which ours are not: only claims and formulas get a verdict."
-        yield ""
 
 
 def _measured(results: Results) -> Iterator[str]:

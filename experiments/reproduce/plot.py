@@ -47,11 +47,6 @@ class Plot:
         object.__setattr__(self, "panels", _worded([panels] if isinstance(panels, str) else panels))
         object.__setattr__(self, "only", {key: values_of(values) for key, values in picked.items()})
 
-    @property
-    def labels(self) -> list[str]:
-        """The labels that it speaks of."""
-        return [*self.lines, *self.panels, *(key for key in self.only if key != "name")]
-
 
 def _worded(labels: Any) -> dict[str, str]:
     """Labels with the words for their values."""

@@ -168,6 +168,7 @@ class CaseResult:
     case: Case
     runs: Mapping[int, Observation]
     labels: Mapping[str, str] = field(default_factory=dict)  # those that differ among cases, functions worked out
+    settings: Mapping[str, str] = field(default_factory=dict)  # of its runs, likewise
 
     @property
     def words(self) -> str:
@@ -206,10 +207,9 @@ class Results:
 
     @property
     def machines(self) -> list[Mapping[str, str]]:
-        """The machines on which they ran, those that were tried included, each once."""
+        """The machine of each run, those that were tried included."""
         every = [*self.cases, *(case for choice in self.choices for case in choice.tried)]
-        machines = [run.machine for case in every for run in case.runs.values() if run.machine]
-        return [machine for place, machine in enumerate(machines) if machine not in machines[:place]]
+        return [run.machine for case in every for run in case.runs.values() if run.machine]
 
     @property
     def labels(self) -> list[str]:

@@ -43,14 +43,21 @@ class TableRun:
     limits: Limits
 
     @cached_property
-    def settings(self) -> list[dict[str, str]]:
-        """The settings of each case."""
-        return [resolved(self.table, case) for case in self.table.cases]
+    def cases(self) -> list[CaseResult]:
+        """The cases, without runs yet."""
+        cases, swept = list[CaseResult](), self.table.swept
+        for case in self.table.cases:
+            settings = resolved(self.table, case)
+            labels = {key: settings.get(key, case.labels[key]) for key in swept if key in case.labels}
+            cases.append(CaseResult(case, {}, labels, settings))
+        return cases
 
-    def labels(self, number: int) -> dict[str, str]:
-        """The labels of a case that differ among cases, functions worked out."""
-        case, settings = self.table.cases[number], self.settings[number]
-        return {key: settings.get(key, case.labels[key]) for key in self.table.swept if key in case.labels}
+    def config(self, case: CaseResult, seed: int) -> dict[str, Any]:
+        """The configuration of a case with a seed."""
+        from commeff.experiments.config.compose import compose
+
+        words = [f"{key}={value}" for key, value in case.settings.items()]
+        return compose([*words, f"seed={seed}"], self.table.choices)
 
     @cached_property
     def pricing(self) -> Pricing:
@@ -65,29 +72,29 @@ class TableRun:
         tune = self.table.tune
         if tune is None or not tune.seeds:
             return None
-        settings = [resolved(self.table, case, tune.settings) for case in self.table.cases]
-        return TableStage(self, "_tuning", range(len(settings)), settings, tune.seeds)
+        cases = [replace(one, settings=resolved(self.table, one.case, tune.settings)) for one in self.cases]
+        return TableStage(self, "_tuning", cases, tune.seeds)
 
     def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
         best = None if choices is None else {id(choice.best.case) for choice in choices}
-        numbers = [n for n, case in enumerate(self.table.cases) if best is None or id(case) in best]
-        return TableStage(self, "", numbers, self.settings, self.table.seeds)
+        cases = [one for one in self.cases if best is None or id(one.case) in best]
+        return TableStage(self, "", cases, self.table.seeds)
 
     def stages(self) -> list[TableStage]:
         """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
         if self.tuning is None:
             return [self.reported()]
-        known = [CaseResult(case, {}, self.labels(number)) for number, case in enumerate(self.table.cases)]
+        known = Results(self.table, self.cases)
         if all(cell.finished for cell in grids.prepare(self.tuning.request, rehearsed=False)[1]):
-            known = [*self.tuning.results().cases]
-        return [self.tuning, self.reported(choices_of(self.table, known))]
+            known = self.tuning.results()
+        return [self.tuning, self.reported(choices_of(known))]
 
     @cached_property
     def runs(self) -> list[str]:
         """The names of all runs that may be trained, whatever is chosen."""
         stages = [self.reported(), *([self.tuning] if self.tuning else [])]
-        return sorted({stage.run(n, seed) for stage in stages for n in stage.numbers for seed in stage.seeds})
+        return sorted({stage.run(case, seed) for stage in stages for case in stage.cases for seed in stage.seeds})
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +105,13 @@ class TableStage:
     ----------
     plan : of the table.
     suffix : of the grid's name.
-    numbers : of the cases.
-    settings : of every case of the table.
+    cases : what runs.
     seeds : with which each runs.
     """
 
     plan: TableRun
     suffix: str
-    numbers: Sequence[int]
-    settings: Sequence[Mapping[str, str]]
+    cases: Sequence[CaseResult]
     seeds: Sequence[int]
 
     @property
@@ -114,49 +119,46 @@ class TableStage:
         """The grid; its file is written into the store."""
         table, store = self.plan.table, self.plan.store
         title = f"{table.title}: {table.tune.over}" if table.tune and self.suffix else table.title
-        entries = [{"name": table.cases[n].name, **self.settings[n]} for n in self.numbers]
+        entries = [{"name": one.case.name, **one.settings} for one in self.cases]
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
         stamp(store)
         unlinked(store / "tables").mkdir(exist_ok=True)
         file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
         content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
-        plugins = [*table.plugins]
-        return grids.Request(file, store=store, limits=self.plan.limits, plugins=plugins, choices=table.choices)
+        limits = self.plan.limits
+        return grids.Request(file, store=store, limits=limits, plugins=table.plugins, choices=table.choices)
 
-    def run(self, number: int, seed: int) -> str:
+    def run(self, case: CaseResult, seed: int) -> str:
         """The name of a run."""
-        from commeff.experiments.config.compose import compose
         from commeff.experiments.run.naming import run_id
 
-        words = [*(f"{key}={value}" for key, value in self.settings[number].items()), f"seed={seed}"]
-        return run_id(compose(words, self.plan.table.choices))
+        return run_id(self.plan.config(case, seed))
 
     def results(self) -> Results:
         """The results as the store has them."""
         from commeff.experiments.report.data.records import read_record
 
-        plan, results, missing = self.plan, list[CaseResult](), list[str]()
-        for number in self.numbers:
-            result = CaseResult(plan.table.cases[number], {}, plan.labels(number))
+        results, missing = list[CaseResult](), list[str]()
+        for case in self.cases:
             runs = dict[int, Observation]()
             for seed in self.seeds:
-                record = read_record(plan.store / self.run(number, seed))
+                record = read_record(self.plan.store / self.run(case, seed))
                 if record.state in FINISHED:
-                    runs[seed] = self._observation(record, number)
+                    runs[seed] = self._observation(record, case)
                 else:
-                    missing.append(f"{result.words} seed {seed} is {record.state}")
-            results.append(replace(result, runs=runs))
-        return Results(plan.table, results, (), missing)
+                    missing.append(f"{case.words} seed {seed} is {record.state}")
+            results.append(replace(case, runs=runs))
+        return Results(self.plan.table, results, (), missing)
 
-    def _observation(self, record: Record, number: int) -> Observation:
+    def _observation(self, record: Record, case: CaseResult) -> Observation:
         table = self.plan.table
-        numbers = {name: value for name, value in record.summary.items() if is_number(value)}
+        numbers = {name: value for name, value in record.summary.items() if type(value) in (int, float)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
         comparable, machine = table.is_theirs(record.config), machine_of(record.environment)
         run = Observation(finals, record.curve, record.state, comparable, machine)
         if not self.suffix:
-            run = self.plan.pricing.priced(partial(_where_data_are, record, self.settings[number]), run)
+            run = self.plan.pricing.priced(partial(_where_data_are, record, case.settings), run)
         return run.with_metrics(table.derived)
 
 
@@ -164,11 +166,6 @@ def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """What a page says of where a run or a measurement was made: its machine, and its plug-ins if it has any."""
     facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
     return facts | ({"plugins": "; ".join(names)} if (names := plugins(environment)) else {})
-
-
-def is_number(value: object) -> bool:
-    """Whether a record has a number there."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str, Any]:
@@ -229,8 +226,8 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
 def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
-    tune, choices = plan.table.tune, None
-    if tune is not None and plan.tuning is not None:
+    choices = None
+    if plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
             return _stopped(plan, outcome)
@@ -238,8 +235,8 @@ def _train(plan: TableRun) -> Reproduced:
         if tried.missing:
             why = "nothing is chosen before all runs that tune are done; the same command tries them again"
             return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
-        choices = choices_of(plan.table, tried.cases)
-        check_measured(tune, choices)
+        choices = choices_of(tried)
+        check_measured(choices)
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)

@@ -133,11 +133,9 @@ class PublishedTable:
         """The labels that differ among cases; not those parts that the name of a variant says already."""
         keys = dict.fromkeys(key for case in self.cases for key in case.labels)
         differing = [key for key in keys if len({case.labels.get(key) for case in self.cases}) > 1]
-        return [key for key in differing if key not in NAMED or self._varies(key)]
-
-    def _varies(self, key: str) -> bool:
-        """Whether one variant has several values of a label."""
-        return len({(c.name, c.labels.get(key)) for c in self.cases}) > len({c.name for c in self.cases})
+        values = {key: {(case.name, case.labels.get(key)) for case in self.cases} for key in NAMED}
+        variants = len({case.name for case in self.cases})
+        return [key for key in differing if key not in NAMED or len(values[key]) > variants]
 
 
 def _has(config: Mapping[str, Any], key: str, value: str, choices: Sequence[Choice]) -> bool:
@@ -167,8 +165,6 @@ def find_table(name: str) -> Path:
     """
     if name.endswith(".py"):
         return Path(name)
-    if name.endswith((".yaml", ".yml")):
-        raise ConfigError([f"{name}: a table is a Python file since commeff 0.1, no YAML; docs/reproduce.md shows one"])
     tables = built_in_tables()
     if name not in tables:
         near = did_you_mean(name, tables)
@@ -233,8 +229,9 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
     labels = dict.fromkeys(key for case in full for key in case.labels)
     if unused := [name for name in parameters if name not in labels]:
         raise TableError(f"parameters: no entry of the grid has {unused[0]!r}{did_you_mean(unused[0], labels)}")
-    comparable, numbers, derived = (raw.get("comparable", {}), raw.get("numbers", []), raw.get("metrics", {}))
-    check_settings(read_settings(comparable, "comparable"), [*full, *cases], "comparable: ")
+    comparable = read_settings(raw.get("comparable", {}), "comparable")
+    check_settings(comparable, [*full, *cases], "comparable: ")
+    numbers, derived = raw.get("numbers", []), raw.get("metrics", {})
     if not all(isinstance(number, PrintedNumber) for number in numbers):
         raise TableError(f"numbers must be a list of printed(...), got {numbers!r}")
     if not all(map(callable, derived.values())):
@@ -265,7 +262,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
         show=show,
         tolerance=read_part(Tolerance, raw.get("tolerance", {}), "tolerance"),
         numbers=tuple(numbers),
-        comparable=read_settings(comparable, "comparable"),
+        comparable=comparable,
         claims=raw.get("claims"),
         figure=_figure(raw["figure"], full) if "figure" in raw else None,
         cost=cost.get(scale, ""),
@@ -276,7 +273,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
 def _figure(raw: Mapping[str, Any], cases: Sequence[Case]) -> Plot:
     """The figure of a table, of labels and variants that exist."""
     figure = read_part(Plot, raw, "figure")
-    for key in figure.labels:
+    for key in (*figure.lines, *figure.panels, *(key for key in figure.only if key != "name")):
         check_label(cases, key, "figure: ")
     for name in figure.only.get("name", []):
         check_variant(cases, name, "figure.only: ")

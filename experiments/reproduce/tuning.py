@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.statistics import best, estimate, higher_is_better
@@ -22,9 +22,6 @@ from commeff.experiments.reproduce.quantities import TableQuantity, quantity
 from commeff.experiments.reproduce.reading import TableError, check_keys
 from commeff.experiments.reproduce.results import CaseResult, Results
 from commeff.require import did_you_mean
-
-if TYPE_CHECKING:
-    from commeff.experiments.reproduce.table import PublishedTable
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
@@ -96,25 +93,16 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
 
 
 def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
-    """Refuse variants that try different numbers of values at a scale; 0.1 and 1e-1 are one value."""
-    tried = []
-    for group in tuning.groups(cases):
-        texts = values_in((cases[place] for place in group), tuning.over)
-        tried.append((cases[group[0]].name, {_number(text): text for text in texts}))
+    """Refuse variants that try different numbers of values at a scale."""
+    groups = [[cases[place] for place in group] for group in tuning.groups(cases)]
+    tried = [(group[0].name, values_in(group, tuning.over)) for group in groups]
     (first, few), (second, many) = (pick(tried, key=lambda pair: len(pair[1])) for pick in (min, max))
     if len(few) != len(many):
-        less, more = (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
+        less, more = (f"({', '.join(values) or 'none'})" for values in (few, many))
         raise TableError(
             f"tune: at scale {scale} {first} tries {len(few)} of {tuning.over} {less}, {second} tries {len(many)} "
             f"{more}: give each method as many"
         )
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +111,13 @@ class TunedChoice:
 
     Attributes
     ----------
-    over : the tuned label.
+    tuning : how it was chosen.
     tried : with the runs that chose.
     means : of the validation metric over their seeds, NaN where a run diverged.
     pick : the place of the best.
     """
 
-    over: str
+    tuning: Tuning
     tried: Sequence[CaseResult]
     means: Sequence[float]
     pick: int
@@ -142,34 +130,36 @@ class TunedChoice:
     @property
     def values(self) -> list[str]:
         """The value of the tuned label in each case, functions worked out."""
-        return [case.labels.get(self.over, case.case.labels.get(self.over, "")) for case in self.tried]
+        over = self.tuning.over
+        return [case.labels.get(over, case.case.labels.get(over, "")) for case in self.tried]
 
     @property
     def warnings(self) -> list[str]:
         """A line if it is at the edge of what was tried, or among nothing but diverged runs."""
         from commeff.experiments.report.data.variants import is_number  # with pandas
 
-        others = {key: value for key, value in self.best.labels.items() if key != self.over}
-        who, chosen = f"{self.best.case.name} {listing(others)}".strip(), self.values[self.pick]
+        over, chosen = self.tuning.over, self.values[self.pick]
+        others = {key: value for key, value in self.best.labels.items() if key != over}
+        who = f"{self.best.case.name} {listing(others)}".strip()
         if any(case.runs for case in self.tried) and all(map(math.isnan, self.means)):
-            return [f"{who}: diverged at all values of {self.over}; {chosen} stands for them"]
+            return [f"{who}: diverged at all values of {over}; {chosen} stands for them"]
         values = sorted({float(text) for text in self.values if is_number(text)})
         if len(values) < 2 or not is_number(chosen) or float(chosen) not in (values[0], values[-1]):
             return []
         side = "smallest" if float(chosen) == values[0] else "largest"
-        return [f"{who}: best {self.over} {chosen} is the {side} tried; try more on that side"]
+        return [f"{who}: best {over} {chosen} is the {side} tried; try more on that side"]
 
 
-def choices_of(table: PublishedTable, results: Sequence[CaseResult]) -> list[TunedChoice]:
+def choices_of(whole: Results) -> list[TunedChoice]:
     """One choice for each group of cases; equally good ones are chosen by their order in the file."""
-    tuning, whole, choices = table.tune, Results(table, results), list[TunedChoice]()
+    tuning, choices = whole.table.tune, list[TunedChoice]()
     if tuning is None:
         return choices
     metric = tuning.by.text if tuning.by.text in CHOSEN_BY else "val_loss"  # of other quantities less is better
-    for places in tuning.groups(result.case for result in results):
-        tried = [results[place] for place in places]
+    for places in tuning.groups(result.case for result in whole.cases):
+        tried = [whole.cases[place] for place in places]
         means = [_mean(tuning.by.by_seed(whole, case).values()) for case in tried]
-        choices.append(TunedChoice(tuning.over, tried, means, best(means, metric)))
+        choices.append(TunedChoice(tuning, tried, means, best(means, metric)))
     return choices
 
 
@@ -182,15 +172,14 @@ def _mean(values: Iterable[float]) -> float:
 
 def chosen(whole: Results) -> Results:
     """The results of a table whose runs are also those that choose: the cases with the best values stay."""
-    if whole.table.tune is None:
-        return whole
-    choices = choices_of(whole.table, whole.cases)
-    return replace(whole, cases=[one.best for one in choices], choices=choices)
+    choices = choices_of(whole)
+    return replace(whole, cases=[one.best for one in choices], choices=choices) if choices else whole
 
 
-def check_measured(tuning: Tuning, choices: Sequence[TunedChoice]) -> None:
+def check_measured(choices: Sequence[TunedChoice]) -> None:
     """Refuse to choose by what finished runs have not measured."""
     for choice in choices:
+        by = choice.tuning.by
         done = [run for case in choice.tried for run in case.runs.values() if run.state == "done"]
-        if done and all(math.isnan(run.final(metric)) for run in done for metric in tuning.by.metrics):
-            raise ConfigError([f"tune.by: the runs of {choice.best.case.name} have measured no {tuning.by.text}"])
+        if done and all(math.isnan(run.final(metric)) for run in done for metric in by.metrics):
+            raise ConfigError([f"tune.by: the runs of {choice.best.case.name} have measured no {by.text}"])

@@ -215,16 +215,17 @@ class TablePlace:
 
     def at(self, **labels: Any) -> TablePlace:
         """The cases with these labels, by the end of their keys: r.at(lr=0.1)."""
-        where = {key: text(value) for key, value in labels.items()}
-        self._check(*where)
-        return TablePlace(self.results, {**self.where, **where})
+        for key in labels:
+            check_label(self.results.table.full_cases, key)
+        return TablePlace(self.results, {**self.where, **{key: text(value) for key, value in labels.items()}})
 
     def each(self, *labels: str, of: str = "") -> Iterator[TablePlace]:
         """One place after the other: the combinations of these labels that a variant has, or that any variant has.
 
         Where this scale has none of them, the place itself.
         """
-        self._check(*labels)
+        for key in labels:
+            check_label(self.results.table.full_cases, key)
         cases = [places.case for places in self.results.cases if places.case.has(self.where)]
         if of:
             check_variant(self.results.table.full_cases, of)
@@ -233,10 +234,6 @@ class TablePlace:
         places = [{**self.where, **dict(zip(labels, values, strict=True))} for values in combinations]
         present = [where for where in places if any(case.has(where) for case in cases)]
         yield from (TablePlace(self.results, where) for where in present or [dict(self.where)])
-
-    def _check(self, *labels: str) -> None:
-        for key in labels:
-            check_label(self.results.table.full_cases, key)
 
     def __getitem__(self, name: str) -> TableVariant:
         return TableVariant(self.results, name, self.where)

@@ -248,10 +248,8 @@ def shown(numbers: Mapping[int, float]) -> str:
         if reached:
             return f"{reached} of {len(values)} seeds got there"
         return "never" if values[0] > 0 else "diverged"
-    if len(values) and (len(values) < 2 or np.ptp(values) <= ROUNDING * abs(values).max()):
-        return f"{values.mean():.6g}"
     mean = estimate(values)
-    return f"{mean.mean:.6g} ± {mean.half:.2g}" if mean else "–"
+    return f"{mean.mean:.6g}{f' ± {mean.half:.2g}' if mean.half else ''}" if mean else "–"
 
 
 def over_seeds(values: Mapping[int, float], runs: int) -> str:

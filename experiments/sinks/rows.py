@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,9 @@ def unavailable(log: str | Sequence[str] | None) -> list[str]:
     for name in named(log):
         if name not in SINKS:
             lines.append(f"log must name some of {', '.join(SINKS)}, got {name!r}")
-        elif not _installed(name):
+        elif find_spec(name) is None:
             lines.append(f"log={name} needs the package {name}, which is not here: pip install 'commeff[{name}]'")
     return lines
-
-
-def _installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
 
 
 def named(log: str | Sequence[str] | None) -> list[str]:

@@ -1,25 +1,17 @@
-"""Where rows can go: TensorBoard, Weights & Biases, MLflow, each by the package of its name."""
+"""Where rows can go: TensorBoard, Weights & Biases, MLflow, each by the package of its name.
+
+A sink is made with the run's folder, its configuration and the step that it goes on from. `write` takes the numbers of
+one evaluation; `close` waits until what is on its way has arrived.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 LONGEST = 500  # characters of a setting in MLflow
-
-
-class Sink(Protocol):
-    """Somewhere that shows curves. Made with the run's folder, its configuration and the step that it goes on from."""
-
-    def __init__(self, folder: Path, config: Mapping[str, Any], step: int) -> None: ...
-
-    def write(self, step: int, row: Mapping[str, float]) -> None:
-        """The numbers of one evaluation."""
-
-    def close(self) -> None:
-        """No more will come; what is on its way arrives."""
 
 
 class TensorBoard:
@@ -103,6 +95,7 @@ class MLflow:
         self._client.set_terminated(self._id)
 
 
+Sink = TensorBoard | WeightsAndBiases | MLflow
 SINKS: dict[str, type[Sink]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
 
 

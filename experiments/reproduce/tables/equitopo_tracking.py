@@ -34,7 +34,6 @@ def claims(r):
             yield claim(within(steps(at[name]), steps(at.one_peer_exponential), share=0.1), f"at the same step {words} takes as many steps, to 10 %",
                         "the notebook's code at equal steps: 89 and 89 steps at 1.6, 44 and 46 at 3", of="us")
 
-names = {"od_equidyn": "OD-EquiDyn", "ou_equidyn": "OU-EquiDyn", "one_peer_exponential": "one-peer exponential"}
 figure = {"x": "step", "y": "norm", "panels": {"optimizer.lr": "step {}"}, "log": "y", "y_title": "norm of the gradient"}
 scales = {"smoke": {"steps": 5, "seeds": [1], "task.rows": 20}}
 cost = {"smoke": "30 s", "full": "10 minutes of one core"}

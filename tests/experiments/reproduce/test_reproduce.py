@@ -185,7 +185,6 @@ def test_an_error_of_a_table_that_results_bring_out_is_one_line_and_keeps_the_ru
     [
         (["nowhere"], "no table 'nowhere'"),
         (["nowhere.py"], "cannot be read"),
-        (["mine.yaml"], "mine.yaml: a table is a Python file"),
         ([], "TABLE must be given"),
         (["bias_floors", "--scale", "huge"], "--scale must be one of"),
         (["bias_floors", "--scale", "reduced"], "there is no scale reduced"),

@@ -41,7 +41,7 @@ def logged(monkeypatch: pytest.MonkeyPatch, sinks: dict[str, Broken | Exception]
             raise sink
         return sink
 
-    monkeypatch.setattr(rows, "_installed", lambda package: True)
+    monkeypatch.setattr(rows, "find_spec", lambda package: True)
     for name in sinks:
         monkeypatch.setitem(SINKS, name, lambda *_, name=name: open_sink(name))
 
@@ -84,7 +84,7 @@ def test_a_sink_that_is_not_there_is_refused(word: str, reason: str) -> None:
 
 @pytest.mark.parametrize("name", SINKS)
 def test_a_package_that_is_not_here_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "_installed", lambda package: False)
+    monkeypatch.setattr(rows, "find_spec", lambda package: None)
     with pytest.raises(
         ConfigError, match=rf"log={name} needs the package {name}.*pip install 'commeff\[{name}\]'"
     ):
