@@ -22,6 +22,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 from torch.distributed.tensor import DTensor
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.deferred import Numbers, fill
 from commeff.sharding.fit import sharing_faults
@@ -30,7 +31,7 @@ from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.precision import precision as named_precision
-from commeff.sharding.row import Row, Span
+from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
 from commeff.sharding.zero import part_of
 

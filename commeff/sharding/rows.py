@@ -10,8 +10,9 @@ from torch import nn
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
+from commeff.sharding.layout import ShardedLayout
 from commeff.sharding.mesh import Mesh
-from commeff.sharding.parts import Part, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.parts import Part, parts_of, ranks_in_words
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
@@ -102,7 +103,7 @@ def build_row(
     among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
     whole = None if among is None else Layout.of(among)
     shards = {name: cut or Shard.of_all(p.shape) for (name, p), cut in zip(parameters.items(), cuts, strict=True)}
-    pieces = sharded_layout(shards, sharding, staging, homes, whole).pick(row.spans)
+    pieces = ShardedLayout.of_shards(shards, sharding, staging, homes, whole).pick(row.spans)
     # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
     alike = (
         shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())

@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.precision import AS_MADE, Precision
-from commeff.sharding.row import Row, Span, complement, rows_of
+from commeff.sharding.row import Row, complement, rows_of
 
 
 class CopiedRow(Row):
