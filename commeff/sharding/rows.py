@@ -94,7 +94,14 @@ def build_row(
                 f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
                 f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
             )
-    row = _row(parameters, layout, shard, precision, zero, megabytes)
+    if zero == 3:
+        from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
+
+        row: Row = FullyRow(parameters, layout, shard, precision, megabytes)
+    elif zero == 2 and shard.size > 1:
+        row = ScatteredRow(parameters, layout, shard, precision, megabytes)
+    else:
+        row = (SharedRow if zero and shard.size > 1 else CopiedRow)(parameters, layout, shard, precision)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
         return LocalPart(row, layout)
@@ -109,22 +116,3 @@ def build_row(
         shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
     )
     return LocalPart(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))
-
-
-def _row(
-    parameters: Mapping[str, nn.Parameter],
-    layout: Layout,
-    shard: Axis,
-    precision: Precision,
-    zero: int,
-    megabytes: float,
-) -> Row:
-    if zero == 3:
-        from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
-
-        return FullyRow(parameters, layout, shard, precision, megabytes)
-    if shard.size == 1 or zero == 0:
-        return CopiedRow(parameters, layout, shard, precision)
-    if zero == 1:
-        return SharedRow(parameters, layout, shard, precision)
-    return ScatteredRow(parameters, layout, shard, precision, megabytes)

@@ -114,7 +114,8 @@ def _summed_over(style: Style, cut: Shard, axis: Axis, sequence: bool) -> Axis |
     if cut.copies == 1:
         return None
     if isinstance(style, ColumnParallel):
-        return axis.within(cut.copies)
+        first = axis.rank - axis.rank % cut.copies
+        return axis.among(range(first, first + cut.copies))
     return axis if sequence or isinstance(style, HeadParallel) else None
 
 
