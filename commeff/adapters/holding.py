@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.sharding import Mesh
 from commeff.sharding.borrowed import borrowed
-from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
+from commeff.sharding.foreign import AnyMesh, local, named, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
-from commeff.sharding.precision import lower_frozen
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import lower_frozen, named_precision
 from commeff.sharding.rows import LocalPart, build_row
 from commeff.training.evaluation import calibrate
 
@@ -43,8 +43,6 @@ class Holding:
         The part of them that it updates.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
-    copied : int
-        Bytes of parameters whose memory is not the row's, but copied from it after each step.
     once : bool
         Whether backward makes each gradient once a step, to be sent while others are made.
     """
@@ -89,7 +87,8 @@ class Holding:
             self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, how)
             lower_frozen(self.parts, how.dtype)
         else:
-            workers.check(self._trainable())
+            if faults := [*workers.faults(self._trainable())]:
+                raise ValueError("\n".join(faults))
             self._begin_alike(None)
             self.parameters = self._trainable()
             self.local_part = borrowed(self.parameters, self.parts, workers)
@@ -97,7 +96,6 @@ class Holding:
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
         self.inner = list(native_mesh.inner.values()) if native_mesh is not None else []
-        self.copied = self.local_part.row.copied
         self.once = workers is None and (native_mesh is None or native_mesh.degrees["pipeline"] == 1)
 
     def _trainable(self) -> dict[str, nn.Parameter]:
@@ -131,7 +129,8 @@ class Holding:
             local(targets[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
         others = buffers | {name: targets[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
-            distinct(others[name]).copy_(distinct(placed_like(others[name], tensor)))
+            whole = isinstance(tensor, DTensor) and not isinstance(others[name], DTensor)
+            distinct(others[name]).copy_(distinct(tensor.full_tensor() if whole else tensor))
         self._estimate(parts, others, batches)
 
     @contextmanager

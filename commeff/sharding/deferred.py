@@ -7,12 +7,12 @@ pays for drawing all of them, and remembers its slices and the largest tensor.
 
     model, numbers = deferred(task.model)                   # shapes, no memory
     split(model, llama_plan(model), mesh.axis("tensor"))    # shapes of this rank's pieces
-    fill(model, numbers, names)                             # what the constructor would have put there
+    fill(model, numbers)                                    # what the constructor would have put there
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,25 +150,22 @@ def deferred(build: Callable[[], nn.Module]) -> tuple[nn.Module, Numbers]:
     return model, lambda name, cut: recipes[name].made(cut) if name in recipes else None
 
 
-def fill(model: nn.Module, numbers: Numbers, names: Container[str] | None = None) -> None:
+def fill(model: nn.Module, numbers: Numbers) -> None:
     """Give tensors of a model on the meta device what somebody makes for them, in place; tied ones stay tied.
 
     Parameters
     ----------
     model : nn.Module
-        Whole, or what `split` has left of it.
+        Whole, or what `split` and then a `Pipeline` have left of it.
     numbers : callable
         The name of a tensor, and which part of it this rank has -> its numbers; None leaves it as it is.
-    names : container of str, optional
-        The parameters to make; all unless given. Buffers are always made.
     """
     for module_name, module in model.named_modules():
         for key, buffer in list(module.named_buffers(recurse=False)):
             if (value := numbers(f"{module_name}.{key}".lstrip("."), None)) is not None:
                 setattr(module, key, value.to(buffer.dtype))
     made: dict[nn.Parameter, nn.Parameter] = {}
-    chosen = [(name, p) for name, p in model.named_parameters() if names is None or name in names]
-    for name, parameter in chosen:
+    for name, parameter in list(model.named_parameters()):
         value = numbers(name, getattr(parameter, "cut", None))
         if value is None:
             continue

@@ -79,12 +79,8 @@ class Workers:
             entries = [entry for part in share_json(entries, axis.group) for entry in part]
         return {tuple(place): entry for place, entry in entries}
 
-    def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
-        if faults := list(self._faults(parameters)):
-            raise ValueError("\n".join(faults))
-
-    def _faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+    def faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+        """The parameters that do not lie on the ranks of one worker, in words."""
         for name, parameter in parameters.items():
             if isinstance(parameter, DTensor):
                 ranks = parameter.device_mesh.mesh.flatten().tolist()
@@ -166,11 +162,6 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
             first.setdefault(id(tensor), (i, name.replace(COMPILED, ""), tensor))
     unique = len({name for _, name, _ in first.values()}) == len(first)
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
-
-
-def placed_like(other: Tensor, tensor: Tensor) -> Tensor:
-    """A tensor placed as another one is, whole or in pieces; all ranks that hold it call this."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) and not isinstance(other, DTensor) else tensor
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -28,8 +28,7 @@ from commeff.sharding.fit import sharing_faults
 from commeff.sharding.foreign import local, resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
-from commeff.sharding.precision import AS_MADE, Precision
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import AS_MADE, Precision, named_precision
 from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
 from commeff.sharding.zero import part_of
@@ -220,7 +219,12 @@ class FullyRow(Row):
         _reset(cast(FSDPModule, module) for module in self._modules)
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [_rows(field.shape, field.start, axis) for field in self._order]
+        spans = []
+        for field in self._order:  # of which FSDP shards the first dimension
+            width = math.prod(field.shape[1:])
+            first, last = part_of(0, field.shape[0], axis)
+            spans.append((field.start + first * width, field.start + last * width))
+        return spans
 
     @property
     def parameters(self) -> Tensor:
@@ -269,10 +273,3 @@ class FullyRow(Row):
             shard = local(self._named[name])
             if start < stop and shard.data_ptr() != self._row[:, start:stop].data_ptr():
                 shard.copy_(self._row[0, start:stop].view(shard.shape))  # FSDP has padded it elsewhere
-
-
-def _rows(shape: Sequence[int], begin: int, axis: Axis) -> Span:
-    """The columns of this rank's rows of a tensor that begins at a column; FSDP shards the first dimension."""
-    width = math.prod(shape[1:])
-    first, last = part_of(0, shape[0], axis)
-    return begin + first * width, begin + last * width
