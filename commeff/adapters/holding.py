@@ -129,8 +129,9 @@ class Holding:
             local(targets[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
         others = buffers | {name: targets[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
-            whole = isinstance(tensor, DTensor) and not isinstance(others[name], DTensor)
-            distinct(others[name]).copy_(distinct(tensor.full_tensor() if whole else tensor))
+            if isinstance(tensor, DTensor) and not isinstance(others[name], DTensor):
+                tensor = tensor.full_tensor()
+            distinct(others[name]).copy_(distinct(tensor))
         self._estimate(parts, others, batches)
 
     @contextmanager

@@ -361,17 +361,15 @@ class DistributedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
         self._take_options()
-        return (
-            origin(self.communicator, self._layout)
-            | {
-                "step": self.communicator.step,
-                "ledger": self.communicator.ledger.state_dict(),
-                "parameters": self._row.parameters.clone(),
-                "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
-                "strategy": self.strategy.state_dict(),
-            }
-            | ({} if self._scale is None else {"scale": self._scale.state_dict()})
-        )
+        state = {
+            "step": self.communicator.step,
+            "ledger": self.communicator.ledger.state_dict(),
+            "parameters": self._row.parameters.clone(),
+            "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
+            "strategy": self.strategy.state_dict(),
+        }
+        scale = {} if self._scale is None else {"scale": self._scale.state_dict()}
+        return origin(self.communicator, self._layout) | state | scale
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it.

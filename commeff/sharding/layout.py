@@ -168,16 +168,13 @@ class RankColumnMap(ColumnMap):
     Attributes
     ----------
     cuts : dict of str to Shard
-        Which parts of the whole the pieces are.
+        Which parts of the whole the pieces are; other tensors have no boxes here.
     borrowed : frozenset of str
         Tensors that another process is asked for, where several have them.
-    left_out : frozenset of str
-        Tensors that have no boxes here.
     """
 
     cuts: Mapping[str, Shard] = field(default_factory=dict)
     borrowed: frozenset[str] = frozenset()
-    left_out: frozenset[str] = frozenset()
 
     @classmethod
     def on_rank(
@@ -191,7 +188,7 @@ class RankColumnMap(ColumnMap):
 
     @property
     def owned(self) -> RankColumnMap:
-        return replace(self, left_out=self.borrowed)
+        return replace(self, cuts={name: cut for name, cut in self.cuts.items() if name not in self.borrowed})
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -200,8 +197,10 @@ class RankColumnMap(ColumnMap):
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
         boxes = list[Box]()
         for box in super().boxes(spans):
+            if box.tensor not in self.cuts:
+                continue
             cut, start = self.cuts[box.tensor], box.start
-            for offsets, sizes in cut.boxes(box.offsets, box.sizes) if box.tensor not in self.left_out else ():
+            for offsets, sizes in cut.boxes(box.offsets, box.sizes):
                 boxes.append(Box(box.tensor, cut.shape, offsets, sizes, start, start + prod(sizes)))
                 start += prod(sizes)
         return boxes

@@ -112,7 +112,6 @@ def build_row(
     shards = {name: cut or Shard.of_all(p.shape) for (name, p), cut in zip(parameters.items(), cuts, strict=True)}
     pieces = ShardedLayout.of_shards(shards, sharding, staging, homes, whole).pick(row.spans)
     # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
-    alike = (
-        shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
-    )
+    tied = any(getattr(parameter, "tied", False) for parameter in parameters.values())
+    alike = shared.size == 1 or zero == 3 or not tied
     return LocalPart(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))

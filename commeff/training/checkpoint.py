@@ -91,7 +91,7 @@ class Checkpoints:
         return self._go_on(run, self.run or run.identity)
 
     def _go_on(self, run: Run, whose: str) -> bool:
-        document = self._newest(whose)
+        document = self.document(whose)
         if document is None:
             return False
         shapes = self._shapes(run)
@@ -124,8 +124,12 @@ class Checkpoints:
 
     def load(self) -> dict[str, Any] | None:
         """The last saved state, None before the first. A damaged one is told of, and the one before it is taken."""
-        document = self._newest(self.run)
+        document = self.document(self.run)
         return document and document["state"]
+
+    def document(self, run: str) -> dict[str, Any] | None:
+        """The same, which must be of this run unless that is "", and whose it is."""
+        return self._newest(run)
 
     @contextmanager
     def understood(self) -> Iterator[None]:
@@ -141,7 +145,6 @@ class Checkpoints:
             ) from error
 
     def _newest(self, run: str, tensors: bool = True) -> dict[str, Any] | None:
-        """The last document, which must be of this run unless that is ""."""
         faults: list[str] = []
         for path in self._existing():
             document = self._look(path, run, tensors)
