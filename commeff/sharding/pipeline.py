@@ -132,7 +132,7 @@ class Pipeline:
         indices = torch.arange(self._micro_batches) if self._is_last else None
         self._schedule(inputs)(inputs, indices)
         for (parameter, axis), earlier in zip(tied, before, strict=True):
-            gradient = _gradient(parameter)
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             summed = axis.reduce(local(gradient))
             if earlier is None:
                 local(gradient).copy_(summed)
@@ -232,7 +232,3 @@ def _parts(batch: Any, count: int) -> list[Any]:
     """Whatever is made of tensors (b, ...), in `count` parts along b."""
     leaves, spec = tree_flatten(batch)
     return [tree_unflatten(part, spec) for part in zip(*(leaf.chunk(count) for leaf in leaves), strict=True)]
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

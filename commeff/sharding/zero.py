@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -194,9 +194,7 @@ class ScatteredRow(Row):
         super().__init__(parameters, layout, axis, precision)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
-        ends = [0]
-        for start, stop in self.spans:
-            ends.append(ends[-1] + stop - start)
+        ends = [0, *accumulate(stop - start for start, stop in self.spans)]
         self._bucket_spans = list(pairwise(ends))  # the buckets' places among the own columns
         self.gradient = self._row.new_zeros(1, ends[-1], dtype=self._sums)
         self._begin_anew()
