@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout
 from commeff.sharding import Mesh
 from commeff.sharding.borrowed import borrowed
-from commeff.sharding.foreign import AnyMesh, local, named, resharded, unfit, workers_of, wrapped
+from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
 from commeff.sharding.precision import lower_frozen, named_precision
 from commeff.sharding.rows import LocalPart, build_row
@@ -129,9 +128,7 @@ class Holding:
             local(targets[field.name]).copy_(mean[field.start : field.stop].view(field.shape))
         others = buffers | {name: targets[name] for name in self._frozen}
         for name, tensor in (self.buffers | self._frozen).items():
-            if isinstance(tensor, DTensor) and not isinstance(others[name], DTensor):
-                tensor = tensor.full_tensor()
-            distinct(others[name]).copy_(distinct(tensor))
+            distinct(others[name]).copy_(distinct(placed_like(others[name], tensor)))
         self._estimate(parts, others, batches)
 
     @contextmanager

@@ -164,6 +164,11 @@ def named(parts: Sequence[nn.Module], kind: Callable[[nn.Module], Iterable[tuple
     return {name if unique else f"{i}.{name}": tensor for i, name, tensor in first.values()}
 
 
+def placed_like(other: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor placed as another one is, whole or in pieces; all ranks that hold it call this."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) and not isinstance(other, DTensor) else tensor
+
+
 def local(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor, without a gradient, in the same memory."""
     with torch.no_grad():
