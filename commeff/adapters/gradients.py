@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -168,29 +167,17 @@ class Gradients:
                 self.sent |= overlap.ready(self._strategy, self._row.gradient, first, last, self._communicator)
 
 
-class ScalerState(NamedTuple):
-    """The attributes that a GradScaler sets on an optimizer whose `_step_supports_amp_scaling` is set.
+def read_grad_scaler(
+    optimizer: Optimizer, parameters: int, device: torch.device, stay: bool
+) -> tuple[Tensor | None, Tensor | None, int]:
+    """What a GradScaler has left on an optimizer; RuntimeError where gradients do not `stay` in place until the step.
 
-    Attributes
-    ----------
-    overflown : Tensor or None
-        Whether gradients are not finite; None: no GradScaler calls the step.
-    factor : Tensor or None
-        The scale that gradients still have to be divided by; None: they are unscaled already.
-    writes : int
-        How many writes into gradients torch has counted since backward.
+    Gives whether gradients are not finite (None: no GradScaler calls the step), the scale that they still have to be
+    divided by (None: they are unscaled already), and how many writes into them torch has counted since backward.
     """
-
-    overflown: Tensor | None
-    factor: Tensor | None
-    writes: int
-
-
-def read_grad_scaler(optimizer: Optimizer, parameters: int, device: torch.device, stay: bool) -> ScalerState:
-    """The state that a GradScaler has left; RuntimeError where gradients do not `stay` in place until the step."""
     overflown, factor = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
     if overflown is None:
-        return ScalerState(None, None, 0)
+        return None, None, 0
     if not stay:
         raise RuntimeError(
             "a GradScaler must have gradients that stay as backward has made them until the step, got some that "
@@ -200,4 +187,4 @@ def read_grad_scaler(optimizer: Optimizer, parameters: int, device: torch.device
     probe = torch.zeros(1, device=device)  # how many writes one check counts as depends on the device
     before = probe._version
     torch._amp_foreach_non_finite_check_and_unscale_([probe], torch.zeros_like(probe), torch.ones_like(probe))
-    return ScalerState(overflown, factor, (probe._version - before) * parameters)
+    return overflown, factor, (probe._version - before) * parameters

@@ -28,13 +28,6 @@ class Grouping:
         As torch's optimizers take them: dicts with "params" and options; or the number of a parameter's group, from its
         name and itself. All parameters are in one group unless given.
 
-    Attributes
-    ----------
-    members : list of list of nn.Parameter
-        The parameters of each group.
-    options : list of dict
-        What was said of each group.
-
     Raises
     ------
     ValueError
@@ -49,17 +42,13 @@ class Grouping:
                     f"groups must number the parameter groups 0, 1, ..., got {sorted(indices, key=str)}: options are "
                     "given in that order"
                 )
-            self.options: list[dict[str, Any]] = [{} for _ in indices]
+            self._options: list[dict[str, Any]] = [{} for _ in indices]
         elif groups is None:
-            numbers, self.options = dict.fromkeys(named, 0), [{}]
+            numbers, self._options = dict.fromkeys(named, 0), [{}]
         else:
             groups = list(groups)
-            numbers, self.options = _numbers(named, groups), [_without_parameters(group) for group in groups]
-        self._numbers = numbers
-        self.members = [[named[name] for name, number in numbers.items() if number == g] for g in range(len(self))]
-
-    def __len__(self) -> int:
-        return len(self.options)
+            numbers, self._options = _numbers(named, groups), [_without_parameters(group) for group in groups]
+        self._named, self._numbers = named, numbers
 
     def of(self, layout: Layout) -> Layout:
         """A layout of these parameters, or of pieces of them, with their groups."""
@@ -69,16 +58,17 @@ class Grouping:
         """Give a local step the options of each group; returns the groups as a torch optimizer has them."""
         current = local.options
         like = next(iter(current.values()))
-        for overrides in self.options:
+        for overrides in self._options:
             if unknown := [name for name in overrides if name not in like]:
                 raise ValueError(
                     f"options of a parameter group must be those of the method's optimizer, got {', '.join(unknown)}: "
                     f"it has {', '.join(like)}"
                 )
-        options = [current.get(g, like) | overrides for g, overrides in enumerate(self.options)]
-        if options != [current.get(g, like) for g in range(len(self))]:
-            local.options = dict(enumerate(options))
-        return [{"params": members, **chosen} for members, chosen in zip(self.members, options, strict=True)]
+        options = {g: current.get(g, like) | overrides for g, overrides in enumerate(self._options)}
+        if options != {g: current.get(g, like) for g in options}:
+            local.options = options
+        members = {g: [self._named[name] for name, number in self._numbers.items() if number == g] for g in options}
+        return [{"params": members[g], **chosen} for g, chosen in options.items()]
 
 
 def _without_parameters(group: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from commeff.sharding import Mesh
 from commeff.sharding.borrowed import borrowed
 from commeff.sharding.foreign import AnyMesh, local, named, placed_like, resharded, unfit, workers_of, wrapped
 from commeff.sharding.fully import fully
-from commeff.sharding.precision import lower_frozen
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import lower_frozen, named_precision
 from commeff.sharding.rows import LocalPart, build_row
 from commeff.training.evaluation import calibrate
 
@@ -43,8 +42,6 @@ class Holding:
         The part of them that it updates.
     inner : list of Axis
         The axes over which a worker lies, where this package has split it.
-    copied : int
-        Bytes of parameters whose memory is not the row's, but copied from it after each step.
     once : bool
         Whether backward makes each gradient once a step, to be sent while others are made.
     """
@@ -89,7 +86,8 @@ class Holding:
             self.local_part: LocalPart = build_row(self.computed, self.parameters, native_mesh, zero, bucket_mb, how)
             lower_frozen(self.parts, how.dtype)
         else:
-            workers.check(self._trainable())
+            if faults := [*workers.faults(self._trainable())]:
+                raise ValueError("\n".join(faults))
             self._begin_alike(None)
             self.parameters = self._trainable()
             self.local_part = borrowed(self.parameters, self.parts, workers)
@@ -97,7 +95,6 @@ class Holding:
         every = named(self.parts, nn.Module.named_parameters)
         self._frozen = {name: parameter for name, parameter in every.items() if name not in self.parameters}
         self.inner = list(native_mesh.inner.values()) if native_mesh is not None else []
-        self.copied = self.local_part.row.copied
         self.once = workers is None and (native_mesh is None or native_mesh.degrees["pipeline"] == 1)
 
     def _trainable(self) -> dict[str, nn.Parameter]:

@@ -23,8 +23,7 @@ from commeff.core.saving import Fresh
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
 from commeff.sharding.pieces import fitted
-from commeff.sharding.precision import LossScale
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import LossScale, named_precision
 from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
@@ -177,9 +176,10 @@ class DistributedOptimizer(Optimizer):
             bucket_mb=bucket_mb,
             precision=precision,
         )
-        self._holding, self.communicator, self.copied = holding, holding.communicator, holding.copied
+        self._holding, self.communicator = holding, holding.communicator
         self._scale = LossScale(holding.inner) if scaled else None
         self._row, layout, partition = holding.local_part
+        self.copied = self._row.copied
         grouping = Grouping(holding.parameters, groups)
         self._layout = layout = grouping.of(layout)
         parameters = self._row.parameters
@@ -273,31 +273,33 @@ class DistributedOptimizer(Optimizer):
         if self._scale is not None and not self._scaled:
             raise ValueError("fp16 needs a scale, got a loss without: go backward from optimizer.scaled(loss)")
         stay = not (self._gradients.consumed or self._scale is not None or self._holding.inner)
-        scaler = read_grad_scaler(self, len(self._holding.parameters), self._row.parameters.device, stay)
+        overflown, factor, writes = read_grad_scaler(
+            self, len(self._holding.parameters), self._row.parameters.device, stay
+        )
         if self._original.driver is not self.communicator:
             raise RuntimeError(
                 "a strategy must have one optimizer, got one that another optimizer was made with since: it remembers "
                 "one model; build it anew for each"
             )
         self._weights.check()
-        self._gradients.check(scaler.writes)
+        self._gradients.check(writes)
         if self._weights.replaced():
             self._begin_anew()
         with torch.no_grad():
             self._gradients.post()
             x, gradient = self._row.parameters, self._row.finish()
-            finite = None if scaler.overflown is None else not bool(scaler.overflown)
+            finite = None if overflown is None else not bool(overflown)
             if self._scale is not None:
                 finite = self._scale.unscale(gradient)
-            if scaler.factor is not None:
-                gradient.div_(scaler.factor)
+            if factor is not None:
+                gradient.div_(factor)
             if finite is None:
                 x = self.strategy.step(x, gradient, self.communicator, donate=True)
             else:
                 x = presence.step_of_finite(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
-        self._gradients.learn(scaler.overflown is None)
+        self._gradients.learn(overflown is None)
         self._show_options()
         self.communicator.step += 1
         self._scaled = False
@@ -359,17 +361,15 @@ class DistributedOptimizer(Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """The clock, the bill, and what is this process's own: the parameters that it updates, buffers and memory."""
         self._take_options()
-        return (
-            origin(self.communicator, self._layout)
-            | {
-                "step": self.communicator.step,
-                "ledger": self.communicator.ledger.state_dict(),
-                "parameters": self._row.parameters.clone(),
-                "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
-                "strategy": self.strategy.state_dict(),
-            }
-            | ({} if self._scale is None else {"scale": self._scale.state_dict()})
-        )
+        state = {
+            "step": self.communicator.step,
+            "ledger": self.communicator.ledger.state_dict(),
+            "parameters": self._row.parameters.clone(),
+            "buffers": {name: distinct(buffer).clone() for name, buffer in self._holding.buffers.items()},
+            "strategy": self.strategy.state_dict(),
+        }
+        scale = {} if self._scale is None else {"scale": self._scale.state_dict()}
+        return origin(self.communicator, self._layout) | state | scale
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Restore what `state_dict` gave on the process of the same rank, its parameters too; all of them call it.

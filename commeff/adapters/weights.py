@@ -41,8 +41,10 @@ class Weights:
             module.register_load_state_dict_pre_hook(OnLoad(self._loading))
 
     def _digests(self) -> Tensor:
+        """Of each parameter another number when any of its is another one, if not by chance: their bits, added up."""
         with torch.no_grad():
-            return torch.stack([fingerprint(local(p)).cpu() for p in self._holding.parameters.values()])
+            flat = (local(parameter).flatten() for parameter in self._holding.parameters.values())
+            return torch.stack([numbers.view(INTEGERS[min(numbers.itemsize, 8)]).sum().cpu() for numbers in flat])
 
     def _writes(self) -> dict[str, int]:
         """The number of writes into each parameter whose numbers the method has elsewhere."""
@@ -110,11 +112,6 @@ class OnLoad:
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, str]]:
         return getattr, ("", "format")  # takes whatever it is called with, and needs nothing of ours to be read
-
-
-def fingerprint(numbers: Tensor) -> Tensor:
-    """A number that is another one when any of these is, if not by chance: the sum of their bits as integers."""
-    return numbers.flatten().view(INTEGERS[min(numbers.itemsize, 8)]).sum()
 
 
 def some(names: Iterable[str]) -> str:

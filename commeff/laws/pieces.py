@@ -16,7 +16,7 @@ from commeff.laws.order import order_of_sums
 from commeff.laws.problem import STEPS, WORKERS, MethodCase, elsewhere
 from commeff.sharding import Axis, Shard
 from commeff.sharding.layout import ShardedLayout
-from commeff.sharding.parts import Part, joined, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.parts import Part, joined, parts_of, ranks_in_words
 from commeff.sharding.pieces import exact, on_pieces
 from commeff.sharding.shard import cut_evenly
 from commeff.sharding.zero import even
@@ -64,7 +64,7 @@ def acts_on_pieces(case: MethodCase) -> None:
 
 def _held(shard: Axis, tensor: Axis, sharding: Sequence[Peers]) -> tuple[ShardedLayout, tuple[Part, ...]]:
     """The layout of what a rank updates, and its parts."""
-    layout = sharded_layout(held(tensor.rank), sharding)
+    layout = ShardedLayout.of_shards(held(tensor.rank), sharding)
     layout = layout.pick([even(layout.d, shard)])
     return layout, parts_of(layout, ranks_in_words(layout, tensor, shard))
 

@@ -14,8 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from commeff.replicas.arrivals import Listener
 from commeff.replicas.stacked import Batch, Loss, Stacked, put_into, trainable
-from commeff.sharding.precision import LossScale, lower_frozen, lowered
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision
 from commeff.sharding.row import complement
 
 

@@ -16,8 +16,7 @@ from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
 from commeff.sharding import Axis, Computation, Mesh, Objective
 from commeff.sharding.layout import RankColumnMap
-from commeff.sharding.precision import LossScale, lower_frozen, lowered, raised
-from commeff.sharding.precision import precision as named_precision
+from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision, raised
 from commeff.sharding.rows import build_row
 
 BUCKET_MB = 25.0  # of gradients that stage 2 of ZeRO reduces together

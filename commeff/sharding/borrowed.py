@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,28 +16,14 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_t
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.foreign import Place, Workers, local, resharded
-from commeff.sharding.layout import Holders, ShardedLayout
+from commeff.sharding.layout import ShardedLayout
 from commeff.sharding.parts import parts_of
-from commeff.sharding.row import Row, Span
+from commeff.sharding.row import Row
 from commeff.sharding.rows import LocalPart
 from commeff.sharding.shard import Shard, runs_of
-
-
-class Placements(NamedTuple):
-    """Where the tensors of a worker lie.
-
-    Attributes
-    ----------
-    layout : Layout
-        The shards of this rank's row, in its own order; whole tensors where a worker has one rank.
-    homes : dict of str to tuple of Place
-        The ranks that have the same of a tensor as this one.
-    """
-
-    layout: Layout
-    homes: dict[str, tuple[Place, ...]]
 
 
 def shard_of(parameter: Tensor) -> Shard:
@@ -62,8 +47,11 @@ def _held(parameter: DTensor, dim: int) -> Iterable[tuple[int, int]]:
     return runs_of(piece)
 
 
-def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> Placements:
-    """Where the tensors of the worker lie; all its ranks call it.
+def placements_of(
+    parameters: Mapping[str, nn.Parameter], workers: Workers
+) -> tuple[Layout, dict[str, tuple[Place, ...]]]:
+    """The layout of this rank's row, of whole tensors where a worker has one rank, and the ranks that have the same of
+    a tensor as this one. All ranks of the worker call it.
 
     Raises
     ------
@@ -97,15 +85,13 @@ def placements_of(parameters: Mapping[str, nn.Parameter], workers: Workers) -> P
     whole = Layout.of([(name, shape) for name, (shape,) in shapes.items()])
     homes = {name: tuple(sorted(copies[name, shard])) for name, (shard, _) in pieces.items()}
     if not workers.inner:
-        return Placements(whole, homes)
+        return whole, homes
     names = {place: {name for name, *_ in held} for place, held in reports.items()}
     staging = [i for i in range(len(workers.inner)) if _differ(names, i)]
-    shards = {}
-    for name, (shard, _) in pieces.items():
-        stages = {tuple(home[i] for i in staging) for home in homes[name]}
-        shards[name] = shard, Holders(len(homes[name]), len(stages))
+    stages = {name: {tuple(home[i] for i in staging) for home in homes[name]} for name in pieces}
+    shards = {name: shard._replace(copies=len(homes[name]) // len(stages[name])) for name, (shard, _) in pieces.items()}
     sharding = [axis for i, axis in enumerate(workers.inner) if i not in staging]
-    return Placements(ShardedLayout.of_shards(whole, shards, sharding, [workers.inner[i] for i in staging]), homes)
+    return ShardedLayout.of_shards(shards, sharding, [workers.inner[i] for i in staging], stages, whole), homes
 
 
 def _differ(names: Mapping[Place, set[str]], i: int) -> bool:
@@ -138,8 +124,8 @@ class BorrowedRow(Row):
 
     Attributes
     ----------
-    placements : Placements
-        Where the tensors of the worker lie.
+    placements : (Layout, dict of str to tuple of Place)
+        Where the tensors of the worker lie, as `placements_of` has it.
     copied : int
         Bytes of the parameters that have memory of their own beside the row.
     """
@@ -195,8 +181,7 @@ class BorrowedRow(Row):
             place.copy_(local(gradient))
         if not self._compared:
             gradients = {field.name: self.gradient[0, field.start : field.stop] for field in self._layout.fields}
-            for fault in _parted(gradients, self.placements.homes, self._workers):
-                raise ValueError(fault)
+            _compare_copies(gradients, self.placements[1], self._workers)
             self._compared = True
         return self.gradient
 
@@ -221,8 +206,8 @@ def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module],
     return LocalPart(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
 
 
-def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> Iterable[str]:
-    """Copies whose norms differ, as of ranks that have seen other data, in words; all ranks of a worker call it."""
+def _compare_copies(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> None:
+    """Refuse copies whose norms differ, as of ranks that have seen other data; all ranks of a worker call it."""
     norms = {
         name: float(torch.linalg.vector_norm(tensor.double()))
         for name, tensor in tensors.items()
@@ -233,7 +218,7 @@ def _parted(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]],
         for home in homes[name]:
             other = gathered[home].get(name, norm)
             if math.isfinite(norm + other) and not math.isclose(norm, other, rel_tol=1e-3):
-                yield (
+                raise ValueError(
                     f"copies of {name} must get the same gradient, got norms {norm:.6g} here and {other:.6g} at "
                     f"{workers.words([home])}: nothing averages them over these ranks, which would drift apart; give "
                     "fully_shard that axis, or average them before the step"

@@ -13,7 +13,6 @@ import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
 
 from commeff.communicator.wire.group import timeout_of
-from commeff.communicator.wire.records import share_json
 
 Arrival = Callable[[], Tensor]  # waits for what ranks do together, and gives the result
 
@@ -59,11 +58,6 @@ class Axis:
     def ranks(self) -> list[int]:
         """The processes of the group, by their ranks in the run."""
         return dist.get_process_group_ranks(self.group) if self.group is not None else []
-
-    def within(self, size: int) -> Axis:
-        """The axis of the `size` consecutive ranks that this one is among; all ranks of the axis ask for it at once."""
-        first = self.rank - self.rank % size
-        return self.among(range(first, first + size))
 
     def among(self, ranks: Sequence[int]) -> Axis:
         """The axis of some of its ranks, or of the others where this one is none of them; all ask for it at once.
@@ -134,10 +128,6 @@ class Axis:
     def receive(self, x: Tensor, source: int) -> Arrival:
         """What a rank sends, asked for now, in the memory of x; what is returned waits for it."""
         return partial(_after, dist.irecv(x, group=self.group, group_src=source), x)
-
-    def tell(self, fact: Any, source: int) -> Any:
-        """Tell all ranks what one knows, as JSON has it: numbers, text, and lists and dicts of them. Not counted."""
-        return share_json(fact, self.group)[source]
 
     def _part(self, ranks: Sequence[int]) -> Axis:
         return Axis(self.name, len(ranks), ranks.index(self.rank), group_of(*(self.ranks[rank] for rank in ranks)))
@@ -227,11 +217,9 @@ def gather_in(x: Tensor, axis: Axis) -> Tensor:
 
     Forward gathers, backward scatters the sum of the gradients.
     """
-    gather, scatter = (lambda v: axis.gather(v, ALONG)), (lambda v: axis.scatter(v, ALONG))
-    return _Conjugate.apply(x, gather, scatter)
+    return _Conjugate.apply(x, partial(axis.gather, dim=ALONG), partial(axis.scatter, dim=ALONG))
 
 
 def scatter_out(x: Tensor, axis: Axis) -> Tensor:
     """The sum of the ranks' shares (b, t, d), of which each keeps its own (b, t/n, d). The conjugate of `gather_in`."""
-    gather, scatter = (lambda v: axis.gather(v, ALONG)), (lambda v: axis.scatter(v, ALONG))
-    return _Conjugate.apply(x, scatter, gather)
+    return _Conjugate.apply(x, partial(axis.scatter, dim=ALONG), partial(axis.gather, dim=ALONG))

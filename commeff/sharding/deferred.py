@@ -7,12 +7,12 @@ pays for drawing all of them, and remembers its slices and the largest tensor.
 
     model, numbers = deferred(task.model)                   # shapes, no memory
     split(model, llama_plan(model), mesh.axis("tensor"))    # shapes of this rank's pieces
-    fill(model, numbers, names)                             # what the constructor would have put there
+    fill(model, numbers)                                    # what the constructor would have put there
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,33 +35,23 @@ class NotDeferred(Exception):
     """Something was done to a tensor without numbers that cannot be done again for it alone."""
 
 
-@dataclass(frozen=True)
-class _Step:
-    """One operation on a tensor, and where the generator stood before it, if it draws."""
-
-    operation: Any
-    arguments: tuple[Any, ...]
-    options: Mapping[str, Any]
-    state: Tensor | None = None
-
-
 @dataclass
 class _Recipe:
-    """The operations that make the numbers of a tensor."""
+    """The operations that make the numbers of a tensor, each with where the generator stood before it, if it draws."""
 
     shape: torch.Size
     dtype: torch.dtype
-    steps: list[_Step] = field(default_factory=list)
+    steps: list[tuple[Callable[[Tensor], Any], Tensor | None]] = field(default_factory=list)
     casts: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def made(self, cut: Shard | None = None) -> Tensor:
+    def made(self, cut: Shard | None) -> Tensor:
         """The tensor, or a piece of it."""
         out = torch.empty(self.shape, dtype=self.dtype, device="cpu")
         with torch.random.fork_rng(devices=[]):
-            for step in self.steps:
-                if step.state is not None:
-                    torch.set_rng_state(step.state)
-                step.operation(out, *step.arguments, **step.options)
+            for operate, state in self.steps:
+                if state is not None:
+                    torch.set_rng_state(state)
+                operate(out)
         out = out if cut is None else cut.take(out)
         for options in self.casts:
             out = _ops._to_copy.default(out, **options)
@@ -73,9 +63,8 @@ class _Deferring(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._recipes: dict[
-            int, tuple[torch.UntypedStorage, _Recipe]
-        ] = {}  # storages stay, so that no other has its id
+        # Storages stay, so that no other has its id.
+        self._recipes: dict[int, tuple[torch.UntypedStorage, _Recipe]] = {}
 
     def recipe(self, x: Tensor) -> _Recipe | None:
         """The recipe of a tensor without numbers."""
@@ -101,9 +90,13 @@ class _Deferring(TorchDispatchMode):
         if not single or not function._schema.is_mutable or x.shape != recipe.shape or recipe.casts:
             raise NotDeferred(str(function))
         draws = torch.Tag.nondeterministic_seeded in function.tags
-        step = _Step(function, args[1:], kwargs, torch.get_rng_state() if draws else None)
+
+        def operate(tensor: Tensor) -> Any:
+            return function(tensor, *args[1:], **kwargs)
+
+        step = operate, torch.get_rng_state() if draws else None
         if draws:  # what is drawn next must not notice
-            function(torch.empty(x.shape, dtype=x.dtype, device="cpu"), *args[1:], **kwargs)
+            operate(torch.empty(x.shape, dtype=x.dtype, device="cpu"))
         recipe.steps[:] = [step] if function in SETS else [*recipe.steps, step]
         return x
 
@@ -157,25 +150,22 @@ def deferred(build: Callable[[], nn.Module]) -> tuple[nn.Module, Numbers]:
     return model, lambda name, cut: recipes[name].made(cut) if name in recipes else None
 
 
-def fill(model: nn.Module, numbers: Numbers, names: Container[str] | None = None) -> None:
+def fill(model: nn.Module, numbers: Numbers) -> None:
     """Give tensors of a model on the meta device what somebody makes for them, in place; tied ones stay tied.
 
     Parameters
     ----------
     model : nn.Module
-        Whole, or what `split` has left of it.
+        Whole, or what `split` and then a `Pipeline` have left of it.
     numbers : callable
         The name of a tensor, and which part of it this rank has -> its numbers; None leaves it as it is.
-    names : container of str, optional
-        The parameters to make; all unless given. Buffers are always made.
     """
     for module_name, module in model.named_modules():
         for key, buffer in list(module.named_buffers(recurse=False)):
             if (value := numbers(f"{module_name}.{key}".lstrip("."), None)) is not None:
                 setattr(module, key, value.to(buffer.dtype))
     made: dict[nn.Parameter, nn.Parameter] = {}
-    chosen = [(name, p) for name, p in model.named_parameters() if names is None or name in names]
-    for name, parameter in chosen:
+    for name, parameter in list(model.named_parameters()):
         value = numbers(name, getattr(parameter, "cut", None))
         if value is None:
             continue

@@ -10,7 +10,7 @@ from itertools import combinations
 from torch import Tensor, nn
 
 from commeff.sharding.collectives import Axis
-from commeff.sharding.layers import Layers, ranks_of, stages_here, unnamed
+from commeff.sharding.layers import Layers, ranks_of, stages_here
 from commeff.sharding.plan import (
     ColumnParallel,
     HeadParallel,
@@ -95,9 +95,11 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
     missing = [name for name in (layers.name, *layers.first, *layers.last) if name not in modules]
     faults += [f"layers must name modules of the model, got {name!r}: no module has this name" for name in missing]
     if not missing:
+        named = tuple(f"{name}." for name in (layers.name, *layers.first, *layers.last))
         faults += [
             f"layers must name every module that has parameters, and lack that of {name}: put it first or last"
-            for name in unnamed(model, layers)
+            for name, _ in model.named_parameters()
+            if not name.startswith(named)
         ]
         count = len(list(modules[layers.name].children()))
         stages = size * (SCHEDULES[schedule].chunks if schedule in SCHEDULES else 1)

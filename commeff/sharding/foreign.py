@@ -79,12 +79,8 @@ class Workers:
             entries = [entry for part in share_json(entries, axis.group) for entry in part]
         return {tuple(place): entry for place, entry in entries}
 
-    def check(self, parameters: Mapping[str, nn.Parameter]) -> None:
-        """Refuse parameters that do not lie on the ranks of one worker, with a line for each."""
-        if faults := list(self._faults(parameters)):
-            raise ValueError("\n".join(faults))
-
-    def _faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+    def faults(self, parameters: Mapping[str, nn.Parameter]) -> Iterable[str]:
+        """The parameters that do not lie on the ranks of one worker, in words."""
         for name, parameter in parameters.items():
             if isinstance(parameter, DTensor):
                 ranks = parameter.device_mesh.mesh.flatten().tolist()

@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -22,32 +21,17 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGath
 from torch.distributed.tensor import DTensor
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.deferred import Numbers, fill
 from commeff.sharding.fit import sharing_faults
-from commeff.sharding.foreign import resharded
+from commeff.sharding.foreign import local, resharded
 from commeff.sharding.layers import Stage, stages_here
 from commeff.sharding.mesh import Mesh
-from commeff.sharding.precision import AS_MADE, Precision
-from commeff.sharding.precision import precision as named_precision
-from commeff.sharding.row import Row, Span
+from commeff.sharding.precision import AS_MADE, Precision, named_precision
+from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
 from commeff.sharding.zero import part_of
-
-
-class Unit(NamedTuple):
-    """Parameters that are gathered together.
-
-    Attributes
-    ----------
-    place : (int, int)
-        The stage, and in it 0 for what lies outside of all units, which backward finishes last; the others in order.
-    module : nn.Module
-        Whose parameters they are; FSDP has made it one of its own.
-    """
-
-    place: tuple[int, int]
-    module: nn.Module
 
 
 class CountedGather(DefaultAllGather):
@@ -72,8 +56,11 @@ class CountedScatter(DefaultReduceScatter):
         return super().__call__(output_tensor, input_tensor, *arguments, **options)
 
 
-def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, precision: str = "fp32") -> None:
+def fully(model: nn.Module, mesh: Mesh, precision: str = "fp32") -> None:
     """Leave this rank its shard of each parameter, in place; all ranks of the worker call it, with equal models.
+
+    The elements of every nn.Sequential and nn.ModuleList are units, whose parameters are gathered together. What none
+    of them has is the last one.
 
     Parameters
     ----------
@@ -81,9 +68,6 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, prec
         This process's piece of its worker: whole, or what `split` and then a `Pipeline` have left of it.
     mesh : Mesh
         The processes.
-    units : sequence of str, optional
-        Patterns of the names of modules whose parameters are gathered together: the elements of every nn.Sequential and
-        nn.ModuleList unless given. What no unit has is the last one.
     precision : str
         In which they are gathered and computed with, and gradients summed: one of `DistributedOptimizer`'s.
 
@@ -100,8 +84,9 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, prec
     attributes = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
     places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
     dtype, _, sums = named_precision(precision)
-    named, policy = list(_units(model, units)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums or dtype)
-    homes: dict[nn.Parameter, Unit] = {}
+    named, policy = list(_units(model)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums or dtype)
+    # The stage, and in it 0 for what lies outside of all units, which backward finishes last; and FSDP's module.
+    unit_of: dict[nn.Parameter, tuple[tuple[int, int], nn.Module]] = {}
     for number, root in stages_here(model).items() or [(0, model)]:
         inside = set(root.modules()) - {root}
         within = [unit for unit in named if unit in inside]
@@ -113,12 +98,12 @@ def fully(model: nn.Module, mesh: Mesh, units: Sequence[str] | None = None, prec
             cast(FSDPModule, unit).set_custom_reduce_scatter(CountedScatter(axis))
             unit.__deepcopy__ = _not_copied  # type: ignore[assignment]
         for i, unit in enumerate((root, *within)):
-            homes |= dict.fromkeys(unit.parameters(), Unit((number, i), unit))
+            unit_of |= dict.fromkeys(unit.parameters(), ((number, i), unit))
         root.shard_axis = axis  # type: ignore[assignment]
     _tie_again(places)
     for name, parameter in model.named_parameters():
         vars(parameter).update(attributes[name])
-        parameter.unit = homes[parameter]  # type: ignore[attr-defined]
+        parameter.unit = unit_of[parameter]  # type: ignore[attr-defined]
 
 
 def _tie_again(places: Mapping[tuple[nn.Module, str], nn.Parameter | None]) -> None:
@@ -175,17 +160,11 @@ def aside(module: nn.Module) -> Iterator[None]:
         axis.bytes = sent
 
 
-def _units(model: nn.Module, units: Sequence[str] | None) -> Iterator[nn.Module]:
-    lists = [f"{name}." for name, module in model.named_modules() if isinstance(module, (nn.Sequential, nn.ModuleList))]
+def _units(model: nn.Module) -> Iterator[nn.Module]:
     for name, module in model.named_modules():
-        if not name or not any(True for _ in module.parameters()):
-            continue
         above, _, key = name.rpartition(".")
-        if units is None:
-            chosen = key.isdigit() and f"{above}." in lists
-        else:
-            chosen = any(fnmatchcase(name, pattern) and pattern.count(".") == name.count(".") for pattern in units)
-        if chosen:
+        listed = key.isdigit() and isinstance(model.get_submodule(above), (nn.Sequential, nn.ModuleList))
+        if listed and any(True for _ in module.parameters()):
             yield module
 
 
@@ -214,36 +193,38 @@ class FullyRow(Row):
     ) -> None:
         if not all(isinstance(parameter, DTensor) for parameter in parameters.values()):
             raise ValueError("the model must be sharded for zero=3, got a plain one: call fully(model, mesh) first")
-        units: list[Unit] = [parameter.unit for parameter in parameters.values()]  # type: ignore[attr-defined]
-        final = [len(getattr(parameter, "homes", ())) < 2 for parameter in parameters.values()]  # no stage has a copy
-        self._order = sorted(range(len(units)), key=lambda i: (final[i], units[i].place))
-        self._modules = list({unit.place: unit.module for unit in units}.values())
+        units = {name: parameter.unit for name, parameter in parameters.items()}  # type: ignore[attr-defined]
+        tied = {name for name, parameter in parameters.items() if len(getattr(parameter, "homes", ())) > 1}
+        self._order = sorted(layout.fields, key=lambda field: (field.name not in tied, units[field.name][0]))
+        self._modules: list[nn.Module] = list(dict(units.values()).values())
         super().__init__(parameters, layout, axis, precision)
         if all(a == b for a, b in self.spans_of(Axis(axis.name, axis.size, axis.size - 1))):
             raise ValueError(
                 f"{axis.name} = {axis.size} ranks must each have rows of some tensor for zero=3, got none at the last: "
                 "take fewer ranks, or zero=2"
             )
-        self._parameters_in_order, self._megabytes = list(self._named.values()), megabytes
-        shards = [parameter.to_local().detach() for parameter in self._shards()]
-        self._row = torch.cat([shard.flatten() for shard in shards])[None]
+        self._megabytes = megabytes
+        shards = {field.name: local(self._named[field.name]) for field in self._order}
+        self._row = torch.cat([shard.flatten() for shard in shards.values()])[None]
         self.gradient = torch.zeros_like(self._row)
-        self._field_spans: dict[int, Span] = {}
+        self._columns: dict[str, Span] = {}
         begin = 0
-        for i, shard, parameter in zip(self._order, shards, self._shards(), strict=True):
-            self._field_spans[i] = (begin, begin + shard.numel())
+        for name, shard in shards.items():
+            end = begin + shard.numel()
+            self._columns[name] = begin, end
             # A storage that begins at the shard: torch.save takes a DTensor at an offset for a tensor with memory.
-            storage = torch.from_dlpack(self._row[0, begin : begin + shard.numel()])
-            parameter._local_tensor = storage.view(shard.shape)
-            begin += shard.numel()
+            storage = torch.from_dlpack(self._row[0, begin:end])
+            cast(DTensor, self._named[name])._local_tensor = storage.view(shard.shape)
+            begin = end
         _reset(cast(FSDPModule, module) for module in self._modules)
 
-    def _shards(self) -> list[DTensor]:
-        """The parameters, in the order of the row."""
-        return [cast(DTensor, self._parameters_in_order[i]) for i in self._order]
-
     def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [_rows(self._layout.fields[i].shape, self._layout.fields[i].start, axis) for i in self._order]
+        spans = []
+        for field in self._order:  # of which FSDP shards the first dimension
+            width = math.prod(field.shape[1:])
+            first, last = part_of(0, field.shape[0], axis)
+            spans.append((field.start + first * width, field.start + last * width))
+        return spans
 
     @property
     def parameters(self) -> Tensor:
@@ -253,32 +234,31 @@ class FullyRow(Row):
         return [(field.start, field.stop) for field in self._layout.fields] if self._megabytes else ()
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
-        return [self._take(i) for i, field in enumerate(self._layout.fields) if start <= field.start < stop]
+        return [self._take(field.name) for field in self._layout.fields if start <= field.start < stop]
 
     def copies(self) -> list[str]:
         return []  # what computes in few bits is FSDP's
 
     def finish(self) -> Tensor:
-        for i in self._field_spans:
-            if self._layout.fields[i].name not in self._consumed:
-                self._take(i)
+        for name in self._columns:
+            if name not in self._consumed:
+                self._take(name)
         self._consumed.clear()
         return self.gradient
 
     def passes(self, passes: int) -> int:
         return min(passes, 1)  # FSDP reduces the sum of them
 
-    def _take(self, i: int) -> Span:
+    def _take(self, name: str) -> Span:
         """Move a gradient into the row."""
-        parameter = self._parameters_in_order[i]
-        start, stop = self._field_spans[i]
-        self._consumed.add(self._layout.fields[i].name)
+        parameter, (start, stop) = self._named[name], self._columns[name]
+        self._consumed.add(name)
         if parameter.grad is None:
             self.gradient[:, start:stop].zero_()
         else:
             summed: Axis | None = getattr(parameter, "summed", None)
-            local = parameter.grad.to_local().flatten()  # type: ignore[attr-defined]
-            self.gradient[0, start:stop] = local if summed is None else summed.reduce(local)
+            gradient = local(parameter.grad).flatten()
+            self.gradient[0, start:stop] = gradient if summed is None else summed.reduce(gradient)
             parameter.grad = None
         if self._l2:
             self.gradient[:, start:stop].add_(self._row[:, start:stop], alpha=self._l2)
@@ -289,15 +269,7 @@ class FullyRow(Row):
             cast(FSDPModule, module).reshard()
         if x.data_ptr() != self._row.data_ptr():
             self._row.copy_(x)
-        for i, parameter in zip(self._order, self._shards(), strict=True):
-            start, stop = self._field_spans[i]
-            local = parameter.to_local().detach()
-            if start < stop and local.data_ptr() != self._row[:, start:stop].data_ptr():
-                local.copy_(self._row[0, start:stop].view(local.shape))  # FSDP has padded it elsewhere
-
-
-def _rows(shape: Sequence[int], begin: int, axis: Axis) -> Span:
-    """The columns of this rank's rows of a tensor that begins at a column; FSDP shards the first dimension."""
-    width = math.prod(shape[1:])
-    first, last = part_of(0, shape[0], axis)
-    return begin + first * width, begin + last * width
+        for name, (start, stop) in self._columns.items():
+            shard = local(self._named[name])
+            if start < stop and shard.data_ptr() != self._row[:, start:stop].data_ptr():
+                shard.copy_(self._row[0, start:stop].view(shard.shape))  # FSDP has padded it elsewhere

@@ -53,26 +53,11 @@ class Layers:
     attention: str = "attention"
 
 
-def even_stages(count: int, stages: int) -> list[int]:
-    """The stage of each of `count` layers, as many to each as can be.
-
-    >>> even_stages(5, stages=2)
-    [0, 0, 0, 1, 1]
-    """
-    return [layer * stages // count for layer in range(count)]
-
-
 def stages_of(model: nn.Module, layers: Layers, stages: int) -> dict[str, int]:
-    """The stage of each layer and of each module at the ends, by its name in the model."""
+    """The stage of each layer, as many to each as can be, and of each module at the ends, by its name in the model."""
     names = [f"{layers.name}.{key}" for key, _ in model.get_submodule(layers.name).named_children()]
     ends = dict.fromkeys(layers.first, 0) | dict.fromkeys(layers.last, stages - 1)
-    return dict(zip(names, even_stages(len(names), stages), strict=True)) | ends
-
-
-def unnamed(model: nn.Module, layers: Layers) -> list[str]:
-    """The tensors that lie neither in a layer nor in a module of either end."""
-    named = (f"{layers.name}.", *(f"{name}." for name in (*layers.first, *layers.last)))
-    return [name for name, _ in model.named_parameters() if not name.startswith(named)]
+    return {name: i * stages // len(names) for i, name in enumerate(names)} | ends
 
 
 def ranks_of(model: nn.Module, layers: Layers, ranks: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -18,13 +18,6 @@ from commeff.compressors.places import Places, Stretches, part
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
 from commeff.sharding.shard import Shard
-
-
-class Holders(NamedTuple):
-    """The number of ranks that hold a shard, and of the pipeline stages at which it is."""
-
-    ranks: int = 1
-    stages: int = 1
 
 
 @dataclass(frozen=True)
@@ -39,8 +32,8 @@ class ShardedLayout(Layout):
         Where the columns lie in the model's vector.
     present : tuple of Field
         The whole tensors of which shards are on the ranks of this stage.
-    holders : dict of str to Holders
-        The holders of each tensor.
+    holders : dict of str to (int, int)
+        How many ranks of a pipeline stage hold what is here of each tensor, and how many stages do.
     sharding : tuple of Peers
         The mesh dimensions along which tensors are sharded or replicated.
     staging : tuple of Peers
@@ -50,40 +43,53 @@ class ShardedLayout(Layout):
     unsharded: Layout = field(default_factory=lambda: Layout(()))
     runs: tuple[Stretches, ...] = ()
     present: tuple[Field, ...] = field(default=(), repr=False)
-    holders: Mapping[str, Holders] = field(default_factory=dict, repr=False, hash=False)
+    holders: Mapping[str, tuple[int, int]] = field(default_factory=dict, repr=False, hash=False)
     sharding: tuple[Peers, ...] = field(default=(), repr=False)  # an address differs from process to process
     staging: tuple[Peers, ...] = field(default=(), repr=False)
 
     @classmethod
     def of_shards(
         cls,
-        whole: Layout,
-        shards: Mapping[str, tuple[Shard, Holders]],
+        shards: Mapping[str, Shard],
         sharding: Sequence[Peers],
         staging: Sequence[Peers] = (),
+        stages: Mapping[str, Collection[Any]] | None = None,
+        whole: Layout | None = None,
     ) -> ShardedLayout:
-        """The layout of these shards of a vector's tensors, in this order.
+        """The layout of what a rank holds of a row.
+
+        Parameters
+        ----------
+        shards : mapping of str to Shard
+            What it holds of each tensor, in order.
+        sharding, staging : sequence of Peers
+            The mesh dimensions along which tensors are sharded or replicated, and those of a pipeline.
+        stages : mapping of str to collection, optional
+            The pipeline ranks that hold each tensor.
+        whole : Layout, optional
+            The layout of the whole row, where ranks hold other tensors.
 
         Examples
         --------
         The second of two ranks, which has the last column of a matrix, and a copy of a vector:
 
         >>> whole = Layout.of([("a", (2, 3)), ("b", (2,))])
-        >>> column, copy = Shard.along(1, (2, 3), ((2, 3),)), Shard.of_all((2,))
-        >>> layout = ShardedLayout.of_shards(whole, {"a": (column, Holders()), "b": (copy, Holders(2))}, sharding=())
+        >>> column, copy = Shard.along(1, (2, 3), ((2, 3),)), Shard.of_all((2,), copies=2)
+        >>> layout = ShardedLayout.of_shards({"a": column, "b": copy}, sharding=(), whole=whole)
         >>> layout.d, layout.size, layout.places.of(0, 4).tolist()
         (4, 8, [2, 5, 6, 7])
         >>> layout.spans(5, 7), layout.within(5, 7).d
         ([(1, 3)], 2)
         """
+        whole = whole or Layout.of((name, shard.shape) for name, shard in shards.items())
         at = {tensor.name: tensor for tensor in whole.fields}
-        runs = [run for name, (shard, _) in shards.items() for run in shard.places(whole.origin + at[name].start)]
+        runs = [run for name, shard in shards.items() for run in shard.places(whole.origin + at[name].start)]
         fields, start = [], 0
-        for name, (shard, _) in shards.items():
+        for name, shard in shards.items():
             stop = start + prod(shard.sizes)
             fields.append(Field(name, shard.sizes, start, stop, at[name].group))
             start = stop
-        holders = {name: count for name, (_, count) in shards.items()}
+        holders = {name: (shard.copies, max(1, len(stages[name])) if stages else 1) for name, shard in shards.items()}
         present = tuple(at[name] for name in shards)
         return cls(tuple(fields), 0, whole, tuple(runs), present, holders, tuple(sharding), tuple(staging))
 
@@ -108,7 +114,7 @@ class ShardedLayout(Layout):
         return Places(self.runs)
 
     def copies(self, name: str) -> int:
-        return self.holders[name].ranks // self.holders[name].stages
+        return self.holders[name][0]
 
     def slice(self, start: int, stop: int) -> ShardedLayout:
         return self.pick([(start, stop)])
@@ -146,7 +152,7 @@ class ShardedLayout(Layout):
         return _reduced(shares, "sum", self.sharding)
 
     def _ranks(self, tensor: Field) -> int:
-        return self.holders.get(tensor.name, Holders()).ranks
+        return prod(self.holders.get(tensor.name, ()))
 
 
 def _reduced(values: Tensor, op: Literal["sum", "max"], peers: Sequence[Peers]) -> Tensor:
@@ -162,16 +168,13 @@ class RankColumnMap(ColumnMap):
     Attributes
     ----------
     cuts : dict of str to Shard
-        Which parts of the whole the pieces are.
+        Which parts of the whole the pieces are; other tensors have no boxes here.
     borrowed : frozenset of str
         Tensors that another process is asked for, where several have them.
-    left_out : frozenset of str
-        Tensors that have no boxes here.
     """
 
     cuts: Mapping[str, Shard] = field(default_factory=dict)
     borrowed: frozenset[str] = frozenset()
-    left_out: frozenset[str] = frozenset()
 
     @classmethod
     def on_rank(
@@ -185,7 +188,7 @@ class RankColumnMap(ColumnMap):
 
     @property
     def owned(self) -> RankColumnMap:
-        return replace(self, left_out=self.borrowed)
+        return replace(self, cuts={name: cut for name, cut in self.cuts.items() if name not in self.borrowed})
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -194,8 +197,10 @@ class RankColumnMap(ColumnMap):
     def boxes(self, spans: Sequence[Span]) -> list[Box]:
         boxes = list[Box]()
         for box in super().boxes(spans):
+            if box.tensor not in self.cuts:
+                continue
             cut, start = self.cuts[box.tensor], box.start
-            for offsets, sizes in cut.boxes(box.offsets, box.sizes) if box.tensor not in self.left_out else ():
+            for offsets, sizes in cut.boxes(box.offsets, box.sizes):
                 boxes.append(Box(box.tensor, cut.shape, offsets, sizes, start, start + prod(sizes)))
                 start += prod(sizes)
         return boxes

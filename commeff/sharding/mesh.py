@@ -101,8 +101,3 @@ class Mesh:
         yield
         for axis in [axis for outer in self.inner.values() for axis in outer.family]:
             axis.bytes, axis.waited = before.get(axis, (0.0, 0.0))
-
-    def __str__(self) -> str:
-        """This process, in words: "worker 1, tensor 0"."""
-        places = [f"{name} {self.coordinates[name]}" for name, degree in self.degrees.items() if degree > 1]
-        return ", ".join(places) or "worker 0"

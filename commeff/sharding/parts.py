@@ -9,12 +9,9 @@ import torch
 from torch import Tensor
 
 from commeff.compressors import Field, Layout
-from commeff.compressors.layout import Peers
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
-from commeff.sharding.layout import Holders, ShardedLayout
-from commeff.sharding.shard import Shard
-
-Span = tuple[int, int]
+from commeff.sharding.layout import ShardedLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,32 +46,6 @@ class Part:
         """The inverse of `read`."""
         for (a, b), piece in zip(self.spans, columns.split([b - a for a, b in self.spans], dim=1), strict=True):
             out[:, a:b] = piece
-
-
-def sharded_layout(
-    shards: Mapping[str, Shard],
-    sharding: Sequence[Peers],
-    staging: Sequence[Peers] = (),
-    stages: Mapping[str, Sequence[int]] | None = None,
-    whole: Layout | None = None,
-) -> ShardedLayout:
-    """The layout of what a rank holds of a row.
-
-    Parameters
-    ----------
-    shards : mapping of str to Shard
-        What it holds of each tensor, in order.
-    sharding, staging : sequence of Peers
-        The mesh dimensions along which tensors are sharded or replicated, and those of a pipeline.
-    stages : mapping of str to sequence of int, optional
-        The pipeline ranks that hold each tensor.
-    whole : Layout, optional
-        The layout of the whole row, where ranks hold other tensors.
-    """
-    number = {name: max(1, len(stages[name])) if stages else 1 for name in shards}
-    held = {name: (shard, Holders(number[name] * shard.copies, number[name])) for name, shard in shards.items()}
-    whole = whole or Layout.of((name, shard.shape) for name, shard in shards.items())
-    return ShardedLayout.of_shards(whole, held, sharding, staging)
 
 
 def parts_of(layout: ShardedLayout, ranks: Mapping[str, str], alike: bool = True) -> tuple[Part, ...]:

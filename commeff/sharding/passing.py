@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import PipelineScheduleSingle, _PipelineSchedule, get_schedule_class
+from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
 
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import Stage
@@ -85,20 +85,6 @@ class CountedStage(PipelineStage):
         return sent
 
 
-class Passing(NamedTuple):
-    """A schedule, and this rank's stages of it."""
-
-    schedule: _PipelineSchedule
-    stages: Sequence[CountedStage]
-
-    def step(self, inputs: Sequence[Tensor], targets: Tensor | None) -> None:
-        """Pass all micro-batches forward and backward; seconds in which no stage computes, the axis has waited."""
-        begin, computed = time.perf_counter(), sum(stage.seconds for stage in self.stages)
-        self.schedule.step(target=targets, return_outputs=False, inputs=inputs)
-        computed = sum(stage.seconds for stage in self.stages) - computed
-        self.stages[0].axis.waited += time.perf_counter() - begin - computed
-
-
 def scheduled(
     kind: str,
     stages: Mapping[int, Stage],
@@ -107,8 +93,8 @@ def scheduled(
     passed: Tensor,
     micro_batches: int,
     criterion: Callable[[Any, Tensor], Tensor],
-) -> Passing:
-    """The schedule of this kind over this rank's stages.
+) -> Callable[[Sequence[Tensor], Tensor | None], None]:
+    """The step of a schedule of this kind over this rank's stages, given inputs and targets.
 
     Parameters
     ----------
@@ -132,4 +118,13 @@ def scheduled(
         with run[-1].computing():
             return criterion(outputs, index)
 
-    return Passing(cls(run[0] if only else run, micro_batches, timed, scale_grads=False), run)
+    schedule = cls(run[0] if only else run, micro_batches, timed, scale_grads=False)
+
+    def step(inputs: Sequence[Tensor], targets: Tensor | None) -> None:
+        """Pass all micro-batches forward and backward; seconds in which no stage computes, the axis has waited."""
+        begin, computed = time.perf_counter(), sum(stage.seconds for stage in run)
+        schedule.step(target=targets, return_outputs=False, inputs=inputs)
+        computed = sum(stage.seconds for stage in run) - computed
+        axis.waited += time.perf_counter() - begin - computed
+
+    return step

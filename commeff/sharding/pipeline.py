@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from commeff.communicator.wire.records import share_json
 from commeff.sharding.collectives import Arrival, Axis
 from commeff.sharding.computation import Batch, Objective
 from commeff.sharding.fit import batch_faults, check_stages
@@ -17,9 +18,6 @@ from commeff.sharding.foreign import local, resharded
 from commeff.sharding.fully import aside
 from commeff.sharding.layers import Layers, keep, ranks_of, whole_shapes
 from commeff.sharding.schedules import SCHEDULES
-
-if TYPE_CHECKING:  # importing it takes as long as importing torch
-    from commeff.sharding.passing import Passing
 
 
 class Pipeline:
@@ -103,7 +101,7 @@ class Pipeline:
         self.passes = 0 if self._kind.splits else micro_batches
         self.late: Set[str] = self._tied.keys()
         self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
-        self._schedules: dict[tuple[Any, ...], Passing] = {}
+        self._schedules: dict[tuple[Any, ...], Callable[[Batch, Tensor | None], None]] = {}
         self._criterion: Callable[[Any, Tensor], Tensor]
 
     @property
@@ -132,9 +130,9 @@ class Pipeline:
         for parameter, _ in tied:
             parameter.grad = None  # what comes now is summed over the copies; what was there has been
         indices = torch.arange(self._micro_batches) if self._is_last else None
-        self._schedule(inputs).step(inputs, indices)
+        self._schedule(inputs)(inputs, indices)
         for (parameter, axis), earlier in zip(tied, before, strict=True):
-            gradient = _gradient(parameter)
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             summed = axis.reduce(local(gradient))
             if earlier is None:
                 local(gradient).copy_(summed)
@@ -183,9 +181,9 @@ class Pipeline:
     def _first(self) -> Tensor:
         return local(next(self._model.parameters()))
 
-    def _schedule(self, inputs: Batch) -> Passing:
-        """The schedule for inputs of these shapes, which stay the same through a run."""
-        from commeff.sharding.passing import scheduled
+    def _schedule(self, inputs: Batch) -> Callable[[Batch, Tensor | None], None]:
+        """The step of the schedule for inputs of these shapes, which stay the same through a run."""
+        from commeff.sharding.passing import scheduled  # importing it takes as long as importing torch
 
         key = tuple(x.shape for x in inputs)
         if key not in self._schedules:
@@ -221,7 +219,7 @@ class Pipeline:
         key = what, *_samples(inputs)
         if key not in self._facts:
             fact = None if tensor is None else ([*tensor.shape[1:]], str(tensor.dtype).removeprefix("torch."))
-            shape, kind = self._axis.tell(fact, source)
+            shape, kind = share_json(fact, self._axis.group)[source]
             self._facts[key] = torch.Size(shape), getattr(torch, kind)
         return self._facts[key]
 
@@ -234,7 +232,3 @@ def _parts(batch: Any, count: int) -> list[Any]:
     """Whatever is made of tensors (b, ...), in `count` parts along b."""
     leaves, spec = tree_flatten(batch)
     return [tree_unflatten(part, spec) for part in zip(*(leaf.chunk(count) for leaf in leaves), strict=True)]
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -61,7 +60,3 @@ class PlayedMesh(Mesh):
         self.degrees = {name: degrees.get(name, 1) for name in AXES}
         self.coordinates = {name: (coordinates or {}).get(name, 0) for name in AXES}
         self._axes = {name: PlayedAxis(name, size, self.coordinates[name]) for name, size in self.degrees.items()}
-
-    def group(self, name: str) -> Any:
-        """Nobody."""
-        return None

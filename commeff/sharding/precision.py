@@ -55,7 +55,7 @@ PRECISIONS: Mapping[str, Precision] = {
 }
 
 
-def precision(name: str) -> Precision:
+def named_precision(name: str) -> Precision:
     """The precision of that name."""
     return require.choose(PRECISIONS, precision=name)
 

@@ -83,8 +83,7 @@ def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None =
     but for the last of them, gathered; queries, keys and values, repeated to all heads, and what attention makes of
     them; gate, its SiLU, the other half and the product; the logarithm of each head's sum. After the layers come 3 d +
     V / T, with sequence parallelism d + (2 d + V) / T: the same of a norm, and the logits' exponentials. All of it for
-    each micro-batch in flight, see
-    `StageOrder`.
+    each micro-batch in flight.
 
     Parameters
     ----------

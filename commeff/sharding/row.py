@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.compressors import Field, Layout
+from commeff.compressors.boxes import Span
 from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
 from commeff.sharding.precision import AS_MADE, Precision
-
-Span = tuple[int, int]
 
 
 class Row(ABC):
@@ -94,16 +93,14 @@ class Row(ABC):
         """(1, own) at each rank -> (1, d)."""
         size = self._axis.size
         every = [self.spans_of(Axis(self._axis.name, size, rank)) for rank in range(size)]
-        widths = [sum(stop - start for start, stop in spans) for spans in every]
-        if min(widths) == self._layout.d:
+        widths = [[stop - start for start, stop in spans] for spans in every]
+        if min(map(sum, widths)) == self._layout.d:
             return columns
-        widest = max(widths)
-        gathered = self._axis.gather(F.pad(columns, (0, widest - columns.shape[1])), 0)
+        gathered = self._axis.gather(F.pad(columns, (0, max(map(sum, widths)) - columns.shape[1])), 0)
         row = columns.new_empty(1, self._layout.d)
-        for piece, spans in zip(gathered, every, strict=True):
-            ends = accumulate(stop - start for start, stop in spans)
-            for (start, stop), end in zip(spans, ends, strict=True):
-                row[0, start:stop] = piece[end - (stop - start) : end]
+        for columns_of_rank, spans, sizes in zip(gathered, every, widths, strict=True):
+            for (start, stop), piece in zip(spans, columns_of_rank[: sum(sizes)].split(sizes), strict=True):
+                row[0, start:stop] = piece
         return row
 
     def note(self) -> None:

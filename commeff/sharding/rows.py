@@ -10,8 +10,9 @@ from torch import nn
 from commeff.compressors import Layout
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layers import homes_of
+from commeff.sharding.layout import ShardedLayout
 from commeff.sharding.mesh import Mesh
-from commeff.sharding.parts import Part, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.parts import Part, parts_of, ranks_in_words
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
@@ -93,7 +94,14 @@ def build_row(
                 f"the model must be split over the tensor ranks of its mesh, {tensor.ranks}, got one that is split "
                 f"over {ranks}: give split(...) an axis of the mesh that it is optimised with"
             )
-    row = _row(parameters, layout, shard, precision, zero, megabytes)
+    if zero == 3:
+        from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
+
+        row: Row = FullyRow(parameters, layout, shard, precision, megabytes)
+    elif zero == 2 and shard.size > 1:
+        row = ScatteredRow(parameters, layout, shard, precision, megabytes)
+    else:
+        row = (SharedRow if zero and shard.size > 1 else CopiedRow)(parameters, layout, shard, precision)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
         return LocalPart(row, layout)
@@ -102,28 +110,8 @@ def build_row(
     among = next((getattr(parameter, "among", None) for parameter in parameters.values()), None)
     whole = None if among is None else Layout.of(among)
     shards = {name: cut or Shard.of_all(p.shape) for (name, p), cut in zip(parameters.items(), cuts, strict=True)}
-    pieces = sharded_layout(shards, sharding, staging, homes, whole).pick(row.spans)
+    pieces = ShardedLayout.of_shards(shards, sharding, staging, homes, whole).pick(row.spans)
     # The ends of a pipeline deal what is tied to shard ranks as the rest of their rows has it, unless each tensor is.
-    alike = (
-        shared.size == 1 or zero == 3 or not any(getattr(parameter, "tied", False) for parameter in parameters.values())
-    )
+    tied = any(getattr(parameter, "tied", False) for parameter in parameters.values())
+    alike = shared.size == 1 or zero == 3 or not tied
     return LocalPart(row, pieces, parts_of(pieces, ranks_in_words(pieces, tensor, shared, homes), alike))
-
-
-def _row(
-    parameters: Mapping[str, nn.Parameter],
-    layout: Layout,
-    shard: Axis,
-    precision: Precision,
-    zero: int,
-    megabytes: float,
-) -> Row:
-    if zero == 3:
-        from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
-
-        return FullyRow(parameters, layout, shard, precision, megabytes)
-    if shard.size == 1 or zero == 0:
-        return CopiedRow(parameters, layout, shard, precision)
-    if zero == 1:
-        return SharedRow(parameters, layout, shard, precision)
-    return ScatteredRow(parameters, layout, shard, precision, megabytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -19,11 +19,7 @@ class StageOrder(NamedTuple):
         The stages go to and fro over the ranks, in a V; else they begin anew at the first rank.
     splits : bool
         Backward comes in two halves, gradients of inputs and of parameters, so that stage 3 of ZeRO must keep
-        parameters gathered.
-    in_flight : callable
-        Takes the ranks P, a rank r and the micro-batches M to the forwards, each of one micro-batch at one stage, that
-        wait for their backwards at once, at most; those of their parameters' gradients, where they are apart. Then
-        torch 2.13 holds a third of what a forward has kept until the batch has ended.
+        parameters gathered, and torch 2.13 holds a third of what a forward has kept until the batch has ended.
     rounds : bool
         Micro-batches go in rounds of as many as there are ranks, or a few more, all alike.
     few : str, optional
@@ -31,7 +27,6 @@ class StageOrder(NamedTuple):
     """
 
     kind: str
-    in_flight: Callable[[int, int, int], int]
     chunks: int = 1
     turns: bool = False
     splits: bool = False
@@ -48,39 +43,12 @@ class StageOrder(NamedTuple):
         return [rank for chunk in range(self.chunks) for rank in (ranks[::-1] if self.turns and chunk % 2 else ranks)]
 
 
-def _round(size: int, micro_batches: int) -> int:
-    """Micro-batches that go through one chunk of stages before the next."""
-    return micro_batches // max(1, micro_batches // size)
-
-
 SCHEDULES = {
-    # arXiv 1811.06965
-    "gpipe": StageOrder("GPipe", lambda size, rank, parts: parts),
-    # arXiv 1806.03377
-    "1f1b": StageOrder("1F1B", lambda size, rank, parts: min(parts, size - rank), few="GPipe"),
-    # arXiv 2104.04473
-    "interleaved": StageOrder(
-        "Interleaved1F1B",
-        lambda size, rank, parts: min(2 * parts, _round(size, parts) + 2 * (size - 1 - rank) + 1),
-        chunks=2,
-        rounds=True,
-    ),
-    # ZB1P of arXiv 2401.10241
-    "zero_bubble": StageOrder(
-        "InterleavedZeroBubble",
-        lambda size, rank, parts: min(2 * parts, _round(size, parts) + size),
-        chunks=2,
-        splits=True,
-        rounds=True,
-    ),
-    # section 6 there
-    "zbv": StageOrder(
-        "ZBVZeroBubble",
-        lambda size, rank, parts: min(2 * size, parts + 1 + rank, 2 * parts),
-        chunks=2,
-        turns=True,
-        splits=True,
-    ),
+    "gpipe": StageOrder("GPipe"),  # arXiv 1811.06965
+    "1f1b": StageOrder("1F1B", few="GPipe"),  # arXiv 1806.03377
+    "interleaved": StageOrder("Interleaved1F1B", chunks=2, rounds=True),  # arXiv 2104.04473
+    "zero_bubble": StageOrder("InterleavedZeroBubble", chunks=2, splits=True, rounds=True),  # ZB1P of arXiv 2401.10241
+    "zbv": StageOrder("ZBVZeroBubble", chunks=2, turns=True, splits=True),  # section 6 there
 }
 
 

@@ -82,8 +82,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
         Something does not divide, or the plan does not fit the model; one line for each fault.
     """
     check(model, plan, axis)
-    cuts: dict[str, Shard] = {}
-    pieces: dict[nn.Parameter, tuple[nn.Parameter, Shard]] = {}  # tied tensors are one
+    pieces: dict[nn.Parameter, nn.Parameter] = {}  # tied tensors are one
     for name, style in styles(model, plan).items():
         module = model.get_submodule(name)
         for key, parameter in list(module.named_parameters(recurse=False)):
@@ -94,19 +93,17 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
                 piece.cut = cut  # type: ignore[attr-defined]
                 piece.ranks = axis.ranks  # type: ignore[attr-defined]
                 piece.sequence = sequence  # type: ignore[attr-defined]
-                pieces[parameter] = piece, cut
+                pieces[parameter] = piece
                 parameter.now = piece  # type: ignore[attr-defined]
                 summed = _summed_over(style, cut, axis, sequence)
                 if summed is not None:
                     piece.summed = summed  # type: ignore[attr-defined]  # for stage 3 of ZeRO, which has no such hooks
                     piece.register_hook(summed.reduce)
                 piece.requires_grad_(parameter.requires_grad)  # after the hook, which waits for it to be thawed
-            piece, cut = pieces[parameter]
-            module.register_parameter(key, piece)
-            cuts[f"{name}.{key}"] = cut
+            module.register_parameter(key, pieces[parameter])
         if axis.size > 1:
             _connect(module, style, axis, sequence)
-    return {name: cuts[name] for name, _ in model.named_parameters()}
+    return {name: parameter.cut for name, parameter in model.named_parameters()}  # type: ignore[attr-defined]
 
 
 def _summed_over(style: Style, cut: Shard, axis: Axis, sequence: bool) -> Axis | None:
@@ -114,7 +111,8 @@ def _summed_over(style: Style, cut: Shard, axis: Axis, sequence: bool) -> Axis |
     if cut.copies == 1:
         return None
     if isinstance(style, ColumnParallel):
-        return axis.within(cut.copies)
+        first = axis.rank - axis.rank % cut.copies
+        return axis.among(range(first, first + cut.copies))
     return axis if sequence or isinstance(style, HeadParallel) else None
 
 

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.precision import AS_MADE, Precision
-from commeff.sharding.row import Row, Span, complement, rows_of
+from commeff.sharding.row import Row, complement, rows_of
 
 
 class CopiedRow(Row):
@@ -193,9 +194,7 @@ class ScatteredRow(Row):
         super().__init__(parameters, layout, axis, precision)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
-        ends = [0]
-        for start, stop in self.spans:
-            ends.append(ends[-1] + stop - start)
+        ends = [0, *accumulate(stop - start for start, stop in self.spans)]
         self._bucket_spans = list(pairwise(ends))  # the buckets' places among the own columns
         self.gradient = self._row.new_zeros(1, ends[-1], dtype=self._sums)
         self._begin_anew()

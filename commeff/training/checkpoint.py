@@ -14,12 +14,11 @@ from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Boxes, Shape
 from commeff.core.saving import ELSE
 from commeff.files import appearing
-from commeff.training.documents import OTHER_FORMAT, CheckpointRefused, join, plain, read_document, write_document
+from commeff.training.documents import CheckpointRefused, join, plain, read_document, write_document
 from commeff.training.run import Run
 from commeff.training.run_state import OtherRun, collect, read_state
 
 LOG = logging.getLogger(__name__)
-OLD = "latest"  # in a folder of format 3 of several processes
 
 
 class Checkpoints:
@@ -161,8 +160,7 @@ class Checkpoints:
 
     def _existing(self) -> list[Path]:
         """The last one and the one before it, as far as there are any."""
-        paths = [path for path in (self.path, self.previous) if path.exists()]
-        return paths or [path for path in [self.folder / OLD] if path.exists()]
+        return [path for path in (self.path, self.previous) if path.exists()]
 
     def _warn(self, line: str) -> None:
         LOG.warning(line)
@@ -170,8 +168,6 @@ class Checkpoints:
     def _look(self, path: Path, run: str, tensors: bool = True) -> dict[str, Any] | str:
         """The document in a file, or why it cannot be read; one that must not be gone on from is refused."""
         try:
-            if path.name == OLD:
-                raise CheckpointRefused(OTHER_FORMAT.format(3))
             document = self._read(path)
             if tensors:
                 self._read_others(document["state"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ class OnDevice:
 
     workers: int
     size: int
+    loss: Callable[..., Tensor]
 
     def __new__(cls, task: Task, device: torch.device | str) -> Self:
         """An object of a class with the task's names: `isinstance` looks for those of a protocol in the class."""
@@ -44,10 +45,6 @@ class OnDevice:
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The minibatches of these workers, on the device."""
         return tuple(part.to(self._device) for part in self._task.batch(step, workers))
-
-    def loss(self, model: Any, *batch: Tensor) -> Tensor:
-        """The task's."""
-        return self._task.loss(model, *batch)
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's, of a model on the device."""

@@ -50,8 +50,7 @@ class Recorder:
 
     def begin(self, rows: Iterable[dict[str, Any]]) -> None:
         """Have these rows, and no others so far."""
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        rewrite(self.path, lines)
+        rewrite(self.path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _row(line: str) -> Any:

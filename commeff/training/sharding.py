@@ -7,10 +7,8 @@ from torch import nn
 from commeff.replicas import ShardedWorker
 from commeff.sharding import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.sharding.deferred import Numbers, deferred, fill
-from commeff.sharding.fit import check_stages, splits_outputs
-from commeff.sharding.layers import ranks_of
+from commeff.sharding.fit import splits_outputs
 from commeff.sharding.recompute import recompute as applied
-from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import SplitTask, StagedTask, Task
 
 
@@ -60,16 +58,11 @@ def on_mesh(
         train(task, strategy, communicator, RunSettings(steps=100), worker=worker)
     """
     tensor, pipeline = mesh.axis("tensor"), mesh.axis("pipeline")
-    staged = pipeline.size * micro_batches > 1
     model, numbers, vocabulary = _split(task, tensor, sequence)
-    if staged:
-        check_stages(model, _layers(task, model), pipeline.size, schedule, micro_batches)
-    if zero < 3:
-        fill(model, numbers, _own(_layers(task, model), model, pipeline, schedule) if staged else None)
     if recompute != "none":
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
-    if staged:
+    if pipeline.size * micro_batches > 1:
         from commeff.sharding.pipeline import Pipeline  # with FSDP, which takes half as long to import as torch
 
         piped = Pipeline(
@@ -85,13 +78,9 @@ def on_mesh(
 
         fully(model, mesh, precision=precision)
         fill_shards(model, numbers, mesh.axis("shard"))
+    else:
+        fill(model, numbers)
     return ShardedWorker(piped or OnePass(model, vocabulary), mesh, zero=zero, precision=precision, seed=seed)
-
-
-def _own(layers: Layers, model: nn.Module, pipeline: Axis, schedule: str) -> set[str]:
-    """The tensors of this rank's stages."""
-    homes = ranks_of(model, layers, SCHEDULES[schedule].ranks(pipeline.size))
-    return {name for name, ranks in homes.items() if pipeline.rank in ranks}
 
 
 def _layers(task: Task, model: nn.Module) -> Layers:

@@ -8,7 +8,7 @@ Another mesh goes on from them. With another number of workers, all begin at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,25 +59,22 @@ class SharedCheckpoints(Checkpoints):
         """The first process writes last: a checkpoint is there when all of it is."""
         rank, size = self._processes.rank, self._processes.size
         tensors, others = share_out(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
+        with self._together():
+            if rank:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with appearing(self.folder / f"{name}.{rank}.pt") as draft:
+                    write_document(draft, {"tensors": tensors}, self.run, method)
+        with self._together():
+            if not rank:
+                self.save(state | {"tensors": tensors, "others": others}, method=method)
+                self._drop_old()
 
-        def write_part() -> None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with appearing(self.folder / f"{name}.{rank}.pt") as draft:
-                write_document(draft, {"tensors": tensors}, self.run, method)
-
-        def write_document_last() -> None:
-            self.save(state | {"tensors": tensors, "others": others}, method=method)
-            self._drop_old()
-
-        self._together(write_part if rank else None)
-        self._together(None if rank else write_document_last)
-
-    def _together(self, work: Callable[[], None] | None) -> None:
-        """Do what there is to do, and wait until all have; an error of one is one at all of them."""
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Wait until all have done what there is to do; an error of one is one at all of them."""
         error: Exception | None = None
         try:
-            if work is not None:
-                work()
+            yield
         except Exception as raised:
             error = raised
         faults = self._processes.share(f"{type(error).__name__}: {error}" if error else "")

@@ -120,10 +120,8 @@ def train(
                     del batches  # before the next are drawn
 
             last = run.step == steps
-            records, saves = (
-                last or run.step % every == 0,
-                bool(checkpoints and checkpoints.due(run.step)),
-            )
+            records = last or run.step % every == 0
+            saves = bool(checkpoints and checkpoints.due(run.step))
             if records or saves:
                 run.meet()
             if records:

@@ -28,7 +28,7 @@ from commeff.replicas import ShardedWorker, Stacked
 from commeff.sharding import Axis
 from commeff.sharding.layers import homes_of
 from commeff.sharding.mesh import AXES
-from commeff.sharding.precision import precision
+from commeff.sharding.precision import named_precision
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.task import StagedTask, Task, objective
 
@@ -104,7 +104,7 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         held = held or (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
-    if precision(config["precision"]).scaled:  # in each step all ranks learn whether gradients are finite, by a float32
+    if named_precision(config["precision"]).scaled:  # each step all ranks learn whether gradients are finite: a float32
         sizes = {axis: size for axis, size in config["mesh"].items() if axis in AXES[1:] and size > 1}
         sent.update({f"{axis}_bytes": 8 * config["steps"] * len(ranks) * (n - 1) / n for axis, n in sizes.items()})
     return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
@@ -158,7 +158,7 @@ def _often(config: Mapping[str, Any], minibatches: int) -> float:
     """How often the ranks of a shard axis send their parameters in a step, or their gradients, which count more if they
     are summed in more bits; stage 3 in each minibatch.
     """
-    dtype, _, sums = precision(config["precision"])
+    dtype, _, sums = named_precision(config["precision"])
     gradients = 1.0 if dtype is None or sums is None else sums.itemsize / dtype.itemsize
     if config["zero"] < 3:
         return 2 * gradients if config["zero"] == 0 else 1 + gradients

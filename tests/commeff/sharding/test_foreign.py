@@ -183,7 +183,7 @@ def trained(worker, method):
     optimizer = DistributedOptimizer(worker.parts, strategy, mesh=worker.mesh, pieces=pieces, clip=CLIP)
     named = {name: parameter for part in worker.parts for name, parameter in part.named_parameters()}
     workers = Workers(worker.mesh, "dp_replicate")
-    words = {name: workers.words(home) for name, home in placements_of(named, workers).homes.items()}
+    words = {name: workers.words(home) for name, home in placements_of(named, workers)[1].items()}
     for step in range(STEPS):
         optimizer.zero_grad()
         worker.backward(*batch(step, worker.worker))

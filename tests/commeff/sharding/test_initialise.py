@@ -20,7 +20,7 @@ from commeff.planner import Model, Policy, predict
 from commeff.profiling.live import measure_memory
 from commeff.sharding import Mesh, cross_entropy, split
 from commeff.sharding.deferred import deferred, fill
-from commeff.sharding.layers import ranks_of
+from commeff.sharding.layers import keep, ranks_of
 from commeff.sharding.pipeline import Pipeline
 from commeff.sharding.zero import SharedRow
 from tests.laws.processes import on_processes
@@ -30,19 +30,19 @@ def llama() -> Llama:
     return Llama(48, layers=2, width=24, heads=4, kv_heads=2, inner=40, tied=True).double()
 
 
-def test_tied_tensors_stay_tied_and_only_what_is_asked_for_is_made():
+def test_tied_tensors_stay_tied_and_only_what_a_rank_holds_is_made():
     model, numbers = deferred(lambda: seeded(llama, 3))
-    model.norm.weight.requires_grad_(False)
+    model.tokens.weight.requires_grad_(False)
     held = ranks_of(model, LLAMA_LAYERS, [0, 1])
-    fill(model, numbers, {name for name, ranks in held.items() if 0 in ranks})
+    keep(model, LLAMA_LAYERS, [0, 1], 0)
+    fill(model, numbers)
     assert model.head.weight is model.tokens.weight
-    made = {name for name, parameter in model.named_parameters() if not parameter.is_meta}
-    assert made == {name for name, ranks in held.items() if 0 in ranks}
+    made = dict(model.named_parameters())
+    assert made.keys() == {name for name, ranks in held.items() if 0 in ranks}
     assert "blocks.1.feedforward.gate.weight" not in made
     whole = dict(seeded(llama, 3).named_parameters())
-    assert all(torch.equal(model.get_parameter(name), whole[name]) for name in made)
-    fill(model, numbers)
-    assert [n for n, p in model.named_parameters() if not p.requires_grad] == ["norm.weight"]
+    assert all(torch.equal(parameter, whole[name]) for name, parameter in made.items())
+    assert [n for n, p in model.named_parameters() if not p.requires_grad] == ["tokens.weight"]
 
 
 def test_a_model_that_was_never_whole_trains_as_the_whole_one():

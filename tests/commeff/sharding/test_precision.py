@@ -21,7 +21,7 @@ from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
 from commeff.sharding import Mesh
 from commeff.sharding.pieces import fitted
-from commeff.sharding.precision import PRECISIONS, LossScale, precision
+from commeff.sharding.precision import PRECISIONS, LossScale, named_precision
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
@@ -338,7 +338,7 @@ def test_a_scale_grows_after_good_steps_in_a_row():
 
 def test_an_unknown_precision_and_a_loss_without_scale_are_refused():
     with pytest.raises(ValueError, match="precision must be one of fp32, bf16, fp16, bf16_reduce_fp32, got 'fp8'"):
-        precision("fp8")
+        named_precision("fp8")
 
     def member():
         for mesh in (None, Mesh()):

@@ -144,7 +144,7 @@ def on_ranks(case, method, folder, crash=None, checkpoints=None):
         communicator,
         RunSettings(steps=TAKEN[method], l2=decay(method), evaluate_every=2),
         worker=worker,
-        recorder=Recorder(folder) if str(mesh) == str(mesh).replace("1", "0") else None,
+        recorder=None if any(mesh.coordinates.values()) else Recorder(folder),
         checkpoints=checkpoints,
         progress=progress,
     )

@@ -20,7 +20,7 @@ from commeff.experiments.tasks.language import Llama, llama_plan
 from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, cross_entropy, split
 from commeff.sharding.pieces import on_pieces
-from commeff.sharding.precision import precision
+from commeff.sharding.precision import named_precision
 from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow, even, part_of
 from commeff.transforms import clipped
 from tests.commeff.sharding.whole import parts_of_whole, shards_of
@@ -189,7 +189,7 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
 def test_what_leaves_in_32_bits_is_this_steps_whatever_left_before(again):
     """Each gradient is once taken early and once at the end, after a step that was taken, dropped or begun anew."""
     named = {name: nn.Parameter(torch.ones(2)) for name in "ab"}
-    row = CopiedRow(named, Layout.of([(name, (2,)) for name in "ab"]), Axis("shard"), precision("bf16"))
+    row = CopiedRow(named, Layout.of([(name, (2,)) for name in "ab"]), Axis("shard"), named_precision("bf16"))
     with torch.no_grad():
         for value, early in ((1.0, (2, 4)), (2.0, (0, 2))):
             for parameter in named.values():

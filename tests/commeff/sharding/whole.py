@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import nn
 
 from commeff.compressors import Layout
+from commeff.compressors.boxes import Span
 from commeff.sharding import Axis, Plan, Shard
 from commeff.sharding.fit import cut_of, styles
-from commeff.sharding.parts import Part, Span, joined, parts_of, ranks_in_words, sharded_layout
+from commeff.sharding.layout import ShardedLayout
+from commeff.sharding.parts import Part, joined, parts_of, ranks_in_words
 
 
 def shards_of(model: nn.Module, plan: Plan, axis: Axis) -> dict[str, Shard]:
@@ -31,7 +33,8 @@ def parts_of_whole(
     ranks = []
     for rank, held in enumerate(shards):
         tensor = Axis("tensor", len(shards), rank)
-        layout = sharded_layout({field.name: held[field.name] for field in whole.fields}, (tensor,), whole=whole)
+        shards_here = {field.name: held[field.name] for field in whole.fields}
+        layout = ShardedLayout.of_shards(shards_here, (tensor,), whole=whole)
         spans = [[(0, layout.d)]] if shares is None else shares(layout)
         for number, share in enumerate(spans):
             own = layout.pick(share)
