@@ -31,6 +31,8 @@ class Shard(NamedTuple):
     Examples
     --------
     >>> shard = Shard.along(0, (8,), ((0, 1), (4, 5)))
+    >>> print(shard)
+    S(0)[0:1, 4:5] of (8,)
     >>> shard.sizes, shard.take(torch.arange(8))
     ((2,), tensor([0, 4]))
     """
@@ -58,6 +60,10 @@ class Shard(NamedTuple):
     def sizes(self) -> Shape:
         """The shape of the part."""
         return tuple(sum(stop - start for start, stop in runs) for runs in self.runs)
+
+    def __str__(self) -> str:
+        parts = [f"S({i})[{', '.join(f'{a}:{b}' for a, b in self.runs[i])}]" for i in self.cut]
+        return f"{' '.join(parts) or 'R'} of {self.shape}"
 
     def take(self, whole: Tensor) -> Tensor:
         """This part of the whole, in memory of its own."""
@@ -111,8 +117,8 @@ class Shard(NamedTuple):
 def cut_evenly(shape: Sequence[int], dim: int, size: int, rank: int, parts: int = 1, copies: int = 1) -> Shard:
     """Each of `parts` equal parts of a dimension, dealt evenly to `size` ranks.
 
-    >>> cut_evenly((12, 2), 0, size=2, rank=1, parts=3).runs
-    (((2, 4), (6, 8), (10, 12)), ((0, 2),))
+    >>> print(cut_evenly((12, 2), 0, size=2, rank=1, parts=3))
+    S(0)[2:4, 6:8, 10:12] of (12, 2)
     """
     part, share = shape[dim] // parts, shape[dim] // parts // size
     runs = tuple((p * part + rank * share, p * part + (rank + 1) * share) for p in range(parts))

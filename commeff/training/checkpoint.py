@@ -14,11 +14,12 @@ from commeff.communicator.wire.group import Processes
 from commeff.compressors.boxes import Boxes, Shape
 from commeff.core.saving import ELSE
 from commeff.files import appearing
-from commeff.training.documents import CheckpointRefused, join, plain, read_document, write_document
+from commeff.training.documents import OTHER_FORMAT, CheckpointRefused, join, plain, read_document, write_document
 from commeff.training.run import Run
 from commeff.training.run_state import OtherRun, collect, read_state
 
 LOG = logging.getLogger(__name__)
+OLD = "latest"  # in a folder of format 3 of several processes
 
 
 class Checkpoints:
@@ -156,6 +157,8 @@ class Checkpoints:
             return document
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; {self.instead}")
+        if (old := self.folder / OLD).exists():
+            raise CheckpointRefused(f"checkpoint {old} {OTHER_FORMAT.format(3)}; {self.instead}")
         return None
 
     def _existing(self) -> list[Path]:

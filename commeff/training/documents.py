@@ -21,6 +21,7 @@ from commeff.compressors.boxes import Boxes
 from commeff.files import regular
 
 FORMAT = 4  # 1 did not say whose it was, 2 had all rows of the ledger, 3 had no names of tensors
+OTHER_FORMAT = f"must have format {FORMAT}, got {{}}: another version of commeff wrote it, which can go on from it"
 
 
 class CheckpointRefused(ValueError):
@@ -61,9 +62,7 @@ def read_document(path: Path, compare: bool = True) -> dict[str, Any]:
         raise CheckpointRefused("holds more than tensors, numbers and text: commeff wrote no such file") from None
     kind = document.get("format", 1) if isinstance(document, dict) else None
     if kind != FORMAT:
-        raise CheckpointRefused(
-            f"must have format {FORMAT}, got {kind}: another version of commeff wrote it, which can go on from it"
-        )
+        raise CheckpointRefused(OTHER_FORMAT.format(kind))
     texts = all(isinstance(document.get(name), str) for name in ("run", "method"))
     if not texts or not isinstance(document.get("state"), dict):
         raise CheckpointRefused("must hold a run, its method and its state, got something else")

@@ -42,11 +42,11 @@ def origin_of(config: Mapping[str, Any], run: RunFolder) -> str | None:
     ------
     ConfigError : it cannot go on from there.
     """
-    from commeff.training.checkpoint import Checkpoints  # with torch, which readers of a store do not wait for
+    from commeff.training.checkpoint import OLD, Checkpoints  # with torch, which readers of a store do not wait for
     from commeff.training.documents import CheckpointRefused
 
     def has_any(place: Path) -> bool:
-        return any((place / "checkpoints" / name).exists() for name in ("latest.pt", "previous.pt"))
+        return any((place / "checkpoints" / name).exists() for name in ("latest.pt", "previous.pt", OLD))
 
     if has_any(run.path):
         return None

@@ -49,5 +49,13 @@ def test_a_rank_that_has_all_has_the_boxes_of_whole_models():
     assert where.boxes([(1, 13)]) == ColumnMap.of(layout).boxes([(1, 13)])
 
 
+def test_it_is_printed_like_a_placement():
+    assert [str(SHARDS[name]) for name in ("all", "runs of rows", "columns of rows")] == [
+        "R of (4, 3)",
+        "S(0)[0:1, 3:5] of (6, 2, 2)",
+        "S(0)[1:2, 3:4] S(1)[2:5] of (4, 6)",
+    ]
+
+
 def test_what_has_no_numbers_has_no_places():
     assert not Shard((4, 3), ((), ((0, 3),))).places()

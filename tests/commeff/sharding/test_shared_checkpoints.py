@@ -339,6 +339,13 @@ def steps(folder: Path) -> list[int]:
     return [read_document(path)["state"]["step"] for path in paths if path.exists()]
 
 
+def test_an_older_form_is_refused_in_a_sentence(tmp_path):
+    """Of several processes: a folder a step, and files that name two of them."""
+    (tmp_path / "latest").write_text("step-4")
+    with pytest.raises(CheckpointRefused, match=r"latest must have format 4, got 3: another version .*; delete"):
+        alone(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
