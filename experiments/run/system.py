@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
 TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
-TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", VISIBLE)  # beginnings
 
 
 def sys_info() -> dict[str, str]:
@@ -124,6 +125,17 @@ def gpu_names() -> list[str]:
     except OSError:
         return []
     return [] if query.returncode else query.stdout.strip().splitlines()
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """The names by which CUDA knows the GPUs that this process may use: indices, or the UUIDs that SLURM gives.
+
+    >>> visible_gpus({"CUDA_VISIBLE_DEVICES": "2,GPU-8f"}), visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
+    (['2', 'GPU-8f'], [])
+    """
+    if VISIBLE in environment:
+        return [name.strip() for name in environment[VISIBLE].split(",") if name.strip()]
+    return [str(index) for index in range(len(gpu_names()))]
 
 
 def own_device(kind: str, local_rank: int = 0) -> torch.device:

@@ -10,20 +10,22 @@ import math
 import os
 import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
 from commeff.experiments.grid.local.server import BUSY, ForkServer, count_oom_kills, describe_exit
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.progress import on_signals
 from commeff.experiments.run.store import BAD, FINISHED, RunFolder
+from commeff.experiments.run.system import visible_gpus
 
 if TYPE_CHECKING:
     from commeff.experiments.grid.local.view import Watch
@@ -63,6 +65,7 @@ class _Running:
     cell: Cell
     process: BaseProcess
     connection: Connection
+    gpus: tuple[str, ...]
     start: float = field(default_factory=time.monotonic)
     stop: float | None = None  # when it was told to stop
     late: bool = False  # told because of the timeout
@@ -97,17 +100,16 @@ class Scheduler:
         self.interrupts = 0
         self.left: set[str] = set()
         self._oom_kills = count_oom_kills()
-        self._gpus: Gpus | None = None  # counted once a cell needs one
         self._running: list[_Running] = []
         self._start_time = time.time()
         self._view: Watch
 
-    def run(self, cells: Sequence[Cell], view: Watch) -> dict[str, str]:
-        """Run the cells; the state of every cell that has ended, by run."""
+    def run(self, cells: Sequence[Cell], view: Watch) -> None:
+        """Run the cells."""
         self._view = view
         waiting, elsewhere = deque(cells), deque[Cell]()
         last_look = 0.0
-        with self._signals():
+        with on_signals(self._interrupt):
             try:
                 while waiting or elsewhere or self._running:
                     while waiting and self._has_room(waiting[0]) and self._goes_on:
@@ -125,7 +127,9 @@ class Scheduler:
             finally:
                 for running in self._running:
                     running.process.kill()
-        return self.states
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += 1
 
     @property
     def _goes_on(self) -> bool:
@@ -150,21 +154,21 @@ class Scheduler:
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
+        gpus: tuple[str, ...] = ()
         if self._launch and cell.processes > 1:
             process, connection = self._server.start(self._launch, cell, self._plugins)
         else:
-            process, connection = self._server.start(
-                _run_cell, dict(cell.config), cell.folder, self._take_gpus(cell), self._plugins
-            )
-        self._running.append(_Running(cell, process, connection))
+            if cell.config["device"] == "cuda":
+                cells_on = Counter(gpu for running in self._running for gpu in running.gpus)
+                gpus = tuple(sorted(self._gpus, key=cells_on.__getitem__)[: cell.processes])
+            process, connection = self._server.start(_run_cell, dict(cell.config), cell.folder, gpus, self._plugins)
+        self._running.append(_Running(cell, process, connection, gpus))
         self._view.started(cell)
 
-    def _take_gpus(self, cell: Cell) -> tuple[str, ...]:
-        if cell.config["device"] != "cuda":
-            return ()
-        if self._gpus is None:
-            self._gpus = Gpus(visible_gpus(os.environ))
-        return self._gpus.take(cell)
+    @cached_property
+    def _gpus(self) -> list[str]:
+        """The GPUs, which are dealt to the cells: one takes those with the fewest, one for each of its processes."""
+        return visible_gpus(os.environ)
 
     def _watch(self, elsewhere: deque[Cell]) -> None:
         """Read the messages of the cells, for a moment, and handle those that have ended or should."""
@@ -206,8 +210,6 @@ class Scheduler:
         running.process.join()
         self._read(running)
         running.connection.close()
-        if self._gpus is not None:
-            self._gpus.release(running.cell)
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
             elsewhere.append(running.cell)
@@ -234,18 +236,6 @@ class Scheduler:
     def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:
         self.states[cell.folder.name] = state
         self._view.ended(cell, state, seconds, error)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def count(number: int, frame: FrameType | None) -> None:
-            self.interrupts += 1
-
-        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _run_cell(
