@@ -212,19 +212,14 @@ def _package(name: str) -> dict[str, str]:
     if not distributions:
         return {}
     about = metadata.distribution(distributions[0])
-    links = {
-        label.strip().lower(): url.strip() for label, _, url in map(_parts, about.metadata.get_all("Project-URL") or ())
-    }
+    listed = [link.partition(",") for link in about.metadata.get_all("Project-URL") or ()]
+    links = {label.strip().lower(): url.strip() for label, _, url in listed}
     links |= {"home": about.metadata["Home-page"]} if about.metadata["Home-page"] else {}
     facts = {"version": about.version}
     facts |= next(({"repository": public(links[label])} for label in LINKS if label in links), {})
     origin = json.loads(about.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id")
     return facts | ({"repository": public(origin["url"]), "commit": commit[:10]} if commit else {})
-
-
-def _parts(link: str) -> tuple[str, str, str]:
-    return link.partition(",")
 
 
 def public(url: str) -> str:

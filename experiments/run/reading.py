@@ -117,25 +117,21 @@ class Bounded(yaml.SafeLoader):
 
 def _measure(root: yaml.Node) -> None:
     """Refuse nodes that are nested too deeply, that hold themselves, or that are too many with aliases written out."""
-    measured: dict[int, tuple[int, int] | None] = {}  # values and depth by the identity of a node; None: under way
+    left = VALUES
 
-    def measure(node: yaml.Node) -> tuple[int, int]:
-        if id(node) in measured:
-            size = measured[id(node)]
-            if size is None:
-                raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
-            return size
-        measured[id(node)] = None
-        inside = [measure(part) for part in _parts(node)]
-        size = 1 + sum(values for values, _ in inside), 1 + max((depth for _, depth in inside), default=0)
-        if size[0] > VALUES:
+    def walk(node: yaml.Node, above: tuple[yaml.Node, ...]) -> None:
+        nonlocal left
+        left -= 1
+        if node in above:
+            raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
+        if left < 0:
             raise TooLargeError(f"must have at most {VALUES:,} values with its aliases written out, got more")
-        if size[1] > DEPTH:
+        if len(above) == DEPTH:
             raise TooLargeError(f"must have lists and mappings nested at most {DEPTH} deep, got more")
-        measured[id(node)] = size
-        return size
+        for part in _parts(node):
+            walk(part, (*above, node))
 
-    measure(root)
+    walk(root, ())
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:

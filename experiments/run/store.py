@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -169,6 +169,12 @@ class RunFolder:
         record = {name: count for name, count in counts.items() if count}
         record |= {"origin": before["origin"]} if "origin" in before else {}
         self.write("status.json", {"state": state, **record, **facts, **place})
+
+    def fail(self, error: str) -> None:
+        """Mark the run as failed, unless another process holds it or nothing can be written."""
+        with suppress(OSError), self.claimed() as claimed:
+            if claimed:
+                self.mark("failed", error=error)
 
     def result(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The summary of a finished run, None of any other.

@@ -71,9 +71,7 @@ def run_cell(
         code = 1
     except ConfigError as error:  # what was possible when the grid was planned is so no longer
         send(str(error))
-        with suppress(OSError), RunFolder(folder).claimed() as claimed:
-            if claimed:
-                RunFolder(folder).mark("failed", error=str(error))
+        RunFolder(folder).fail(str(error))
         print(error, file=sys.stderr)
         code = 1
     leave(folder, code)

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker, util
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.orphans import end_with_parent
 from commeff.files import make, remove
 
 # Every process would import these anew otherwise.
@@ -123,14 +123,9 @@ def _ignore_signals(target: Callable[..., object], *arguments: object) -> None:
 
 
 def _answer(function: Callable[..., object], arguments: tuple[object, ...], connection: Connection) -> None:
-    def end_with_caller() -> None:
-        with suppress(EOFError, OSError):
-            connection.recv()
-        os._exit(1)  # the caller has ended
-
     os.setsid()  # Ctrl-C is for the caller
     os.dup2(2, 1)  # what a plug-in prints is no part of the command's output
-    threading.Thread(target=end_with_caller, daemon=True).start()
+    end_with_parent()  # the server, which ends with the caller
     try:
         answer: tuple[bool, object] = (True, function(*arguments))
     except Exception as error:  # is raised again in the caller

@@ -81,10 +81,7 @@ def _end_with_us() -> None:
 
 
 def _fail(cell: Cell, why: str) -> NoReturn:
-    run = RunFolder(cell.folder)
-    with suppress(OSError), run.claimed() as claimed:
-        if claimed:
-            run.mark("failed", error=why)
+    RunFolder(cell.folder).fail(why)
     leave(cell.folder, 1)
 
 

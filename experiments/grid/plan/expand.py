@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
@@ -35,14 +35,7 @@ BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective"
 MESH = ("mesh", "micro_batches", "recompute", "zero", "sequence", "pieces")
 
 
-class Expansion(NamedTuple):
-    """The cells of a grid that can be composed, and a line for each reason why others cannot."""
-
-    cells: list[Cell]
-    faults: list[str]
-
-
-def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion:
+def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[list[Cell], list[str]]:
     """Compose the cells of a grid, seed after seed. A cell that two products share counts once.
 
     Parameters
@@ -50,10 +43,14 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
     grid : as `read_grid` gives it.
     store : the folder of runs.
     plugins : choices beside the built-in ones.
+
+    Returns
+    -------
+    cells, faults : the cells that can be composed, and a line for each reason why others cannot.
     """
     faults, cells = Faults(), dict[str, Cell]()
     labels = _labels([point.settings for point in grid.points])
-    for number, (settings, name) in enumerate(_points(grid, grid.seeds), 1):
+    for number, (settings, name) in enumerate(_points(grid), 1):
         try:
             config = compose(_words(settings), plugins)
             run = run_id(config)
@@ -64,7 +61,7 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
         cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
     distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
     labelled = [replace(cell, apart=labels) for cell, labels in zip(cells.values(), distinguishing, strict=True)]
-    return Expansion(labelled, [*faults.lines(), *grid.unswept(faults.lines())])
+    return labelled, [*faults.lines(), *grid.unswept(faults.lines())]
 
 
 def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
@@ -80,7 +77,7 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     faults, some_good : a line for each reason; and whether such a cell was found.
     """
     faults, some_good = Faults(), False
-    for number, (settings, _) in enumerate(_points(grid, grid.seeds), 1):
+    for number, (settings, _) in enumerate(_points(grid), 1):
         try:
             compose(_words(settings), plugins, settled=False)
         except ConfigError as error:
@@ -92,9 +89,9 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     return [*faults.lines(), *grid.unswept(faults.lines())], some_good
 
 
-def _points(grid: Grid, seeds: Sequence[int]) -> Iterator[tuple[Settings, str | None]]:
+def _points(grid: Grid) -> Iterator[tuple[Settings, str | None]]:
     """The settings of every cell, seed after seed, and what its author calls it."""
-    for seed in seeds or (None,):
+    for seed in grid.seeds or (None,):
         for point in grid.points:
             yield point.settings | ({} if seed is None else {"seed": str(seed)}), point.name
 

@@ -303,15 +303,12 @@ def meant(rule: Mapping[Any, Any], cells: Sequence[Mapping[str, str]]) -> str:
     >>> meant({"methud": "psgd"}, cells), meant({"topology": "starr"}, cells), meant({"topology": "star"}, cells)
     ('; did you mean method?', '; did you mean star?', '')
     """
-    values: dict[str, list[str]] = {}
-    for cell in cells:
-        for key, value in cell.items():
-            values.setdefault(key, []).append(value)
     for key, value in rule.items():
-        if str(key) not in values:
-            return did_you_mean(str(key), values)
-        if text(value) not in values[str(key)]:
-            return did_you_mean(text(value), dict.fromkeys(values[str(key)]))
+        values = dict.fromkeys(cell[str(key)] for cell in cells if str(key) in cell)
+        if not values:
+            return did_you_mean(str(key), dict.fromkeys(key for cell in cells for key in cell))
+        if text(value) not in values:
+            return did_you_mean(text(value), values)
     return ""
 
 
