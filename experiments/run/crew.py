@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -193,15 +193,10 @@ def crew(
                 forks.connections.append(parent_end)
             yield forks
         finally:
-            end(forks.processes)
-
-
-def end(processes: Sequence[BaseProcess]) -> None:
-    """Kill processes that still live, and wait until all are gone."""
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join()
+            for process in forks.processes:
+                process.kill()
+            for process in forks.processes:
+                process.join()
 
 
 def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) -> NoReturn:

@@ -43,7 +43,8 @@ def sys_info() -> dict[str, str]:
 
 def whereabouts() -> dict[str, Any]:
     """One process of a run: where it is, and the variables that change how it computes and communicates."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": tuning(os.environ)}
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(TUNING)}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": variables}
 
 
 def launch_info(
@@ -73,15 +74,6 @@ def launch_info(
         "members": places,
         "variables": common,
     }
-
-
-def tuning(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change how processes communicate and compute.
-
-    >>> tuning({"NCCL_DEBUG": "INFO", "HOME": "/root", "GLOO_SOCKET_IFNAME": "eth0"})
-    {'GLOO_SOCKET_IFNAME': 'eth0', 'NCCL_DEBUG': 'INFO'}
-    """
-    return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
 
 
 def timeout_seconds(environment: Mapping[str, str]) -> float:

@@ -22,6 +22,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.cell import GRACE, leave, to_log
 from commeff.experiments.grid.local.server import describe_exit
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.grid.plan.spec import words_of
 from commeff.experiments.run.orphans import end_with_parent
 from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.store import RunFolder
@@ -92,7 +93,7 @@ def _difference(cell: Cell, plugins: Sequence[str]) -> str:
     from commeff.experiments.run.naming import run_id
 
     try:
-        run = run_id(compose([f"{key}={value}" for key, value in cell.settings.items()], adopt(plugins)[0]))
+        run = run_id(compose(words_of(cell.settings), adopt(plugins)[0]))
     except ConfigError as error:
         return str(error)
     return "" if run == cell.folder.name else f"its settings make {run} here: commeff or a plug-in is another version"

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.spec import Grid, text
+from commeff.experiments.grid.plan.spec import Grid, text, words_of
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, check_version
 
 KEEPS_NONE = f"--only {{}} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"
@@ -80,9 +80,8 @@ class Cell:
 
     def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
         """The arguments of `commeff` that run this cell alone."""
-        words = [f"{key}={value}" for key, value in self.settings.items()]
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return ["train", *files, *words, "--store", str(store)]
+        return ["train", *files, *words_of(self.settings), "--store", str(store)]
 
     def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
         """The command that runs this cell alone."""
@@ -105,8 +104,7 @@ class Faults:
         lines = []
         for reason, cells in self._cells.items():
             (number, settings), others = cells[0], f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-            words = " ".join(f"{key}={value}" for key, value in settings.items())
-            lines.append(f"cell {number}{others} ({words}): {reason}")
+            lines.append(f"cell {number}{others} ({' '.join(words_of(settings))}): {reason}")
         return lines
 
 

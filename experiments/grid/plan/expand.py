@@ -16,7 +16,7 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, node
 from commeff.experiments.grid.plan.cells import Cell, Faults, distinguishing_labels
-from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
+from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings, words_of
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
 
@@ -52,7 +52,7 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[lis
     labels = _labels([point.settings for point in grid.points])
     for number, (settings, name) in enumerate(_points(grid), 1):
         try:
-            config = compose(_words(settings), plugins)
+            config = compose(words_of(settings), plugins)
             run = run_id(config)
         except ConfigError as error:
             faults.add(number, settings, error)
@@ -79,7 +79,7 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     faults, some_good = Faults(), False
     for number, (settings, _) in enumerate(_points(grid), 1):
         try:
-            compose(_words(settings), plugins, settled=False)
+            compose(words_of(settings), plugins, settled=False)
         except ConfigError as error:
             faults.add(number, settings, error)
             continue
@@ -94,10 +94,6 @@ def _points(grid: Grid) -> Iterator[tuple[Settings, str | None]]:
     for seed in grid.seeds or (None,):
         for point in grid.points:
             yield point.settings | ({} if seed is None else {"seed": str(seed)}), point.name
-
-
-def _words(settings: Settings) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
 
 
 def _labels(points: Sequence[Settings]) -> list[str]:

@@ -102,7 +102,11 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     if count > max_cells:
         reason = f"{path.name} must have at most {max_cells:,} cells, excluded ones counted, got {count:,}"
         raise ConfigError([*faults, f"{reason}; sweep less, or allow more with --max-cells"])
-    points = [Point(base | settings, name) for axes, name in products for settings in _combinations(axes)]
+    points = [
+        Point(base | dict(zip(axes, values, strict=True)), name)
+        for axes, name in products
+        for values in product(*axes.values())
+    ]
     remaining = _without(points, [item for _, item in _items(raw, "exclude", faults)], faults)
     grid = Grid(
         path.stem,
@@ -133,6 +137,11 @@ def text(value: Any) -> str:
         except RecursionError:
             raise ConfigError(["a list of the grid file holds itself; write its values"]) from None
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def words_of(settings: Mapping[Any, Any]) -> list[str]:
+    """Settings as one writes them on the command line."""
+    return [f"{key}={text(value)}" for key, value in settings.items()]
 
 
 def _base(node: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
@@ -191,11 +200,6 @@ def _product(
     return axes, None if node.get("name") is None else str(node["name"])
 
 
-def _combinations(axes: Mapping[str, list[str]]) -> Iterator[Settings]:
-    for values in product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
-
-
 def _seeds(
     node: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
 ) -> list[int]:
@@ -236,15 +240,11 @@ def _matches(settings: Mapping[str, str], rule: Mapping[Any, Any]) -> bool:
 def _without(points: Sequence[Point], rules: Sequence[dict[Any, Any]], faults: list[str]) -> list[Point]:
     for i, rule in enumerate(rules, 1):
         if not any(_matches(point.settings, rule) for point in points):
-            faults.append(f"exclude: entry {i} removes nothing: no cell has {_words(rule)}")
+            faults.append(f"exclude: entry {i} removes nothing: no cell has {', '.join(words_of(rule))}")
     remaining = [point for point in points if not any(_matches(point.settings, rule) for rule in rules)]
     if points and not remaining:
         faults.append(f"exclude removes all {len(points)} cells; leave some")
     return remaining
-
-
-def _words(rule: Mapping[Any, Any]) -> str:
-    return ", ".join(f"{key}={text(value)}" for key, value in rule.items())
 
 
 def _select(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,14 @@ OURS = (
     "requeue",
     "signal",
 )  # options of sbatch that are not the site's
+
+KINDS = {  # what a value must be, by its annotation
+    "str | None": "text in one line",
+    "int | None": "a whole number",
+    "int": "a whole number",
+    "tuple[str, ...]": "a list of texts in one line each",
+    "Mapping[str, str]": "variables and their values, such as {OMP_PROC_BIND: close}",
+}
 
 
 @dataclass(frozen=True)
@@ -94,51 +102,30 @@ def read_site(path: Path) -> Site:
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key in types and value not in ("", "null", "~"):
-            words, read = KINDS[types[key]]
             try:
-                values[key] = read(value)
+                values[key] = _read(types[key], value)
             except ValueError:
-                faults.append(f"{path.name}: {key} must be {words}, got {_format(value)}")
+                faults.append(f"{path.name}: {key} must be {KINDS[types[key]]}, got {_format(value)}")
     faults += [f"{path.name}: {fault}" for fault in _unfit(values)]
     if faults:
         raise ConfigError(faults)
     return Site(**values)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\n" in value:
-        raise ValueError
-    return value
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, str) or not re.fullmatch(r"\d+", value):
-        raise ValueError
-    return int(value)
-
-
-def _lines(value: Any) -> tuple[str, ...]:
-    """A list of lines, or a text of several."""
-    if isinstance(value, list):
-        return tuple(_text(line) for line in value)
-    if not isinstance(value, str):
-        raise ValueError
-    return tuple(value.rstrip("\n").split("\n"))
-
-
-def _environment(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(re.fullmatch(r"[A-Za-z_]\w*", str(name)) for name in value):
-        raise ValueError
-    return {str(name): _text(content) for name, content in value.items()}
-
-
-KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {  # by annotation: in words, and how it is read
-    "str | None": ("text in one line", _text),
-    "int | None": ("a whole number", _number),
-    "int": ("a whole number", _number),
-    "tuple[str, ...]": ("a list of texts in one line each", _lines),
-    "Mapping[str, str]": ("variables and their values, such as {OMP_PROC_BIND: close}", _environment),
-}
+def _read(annotation: str, value: Any) -> Any:
+    """A value of the file, text or lists and mappings of it, as its annotation says; `ValueError` if it cannot be."""
+    match annotation, value:
+        case "str | None", str() if "\n" not in value:
+            return value
+        case "int | None" | "int", str() if re.fullmatch(r"\d+", value):
+            return int(value)
+        case "tuple[str, ...]", list():
+            return tuple(_read("str | None", line) for line in value)
+        case "tuple[str, ...]", str():
+            return tuple(value.rstrip("\n").split("\n"))
+        case "Mapping[str, str]", dict() if all(re.fullmatch(r"[A-Za-z_]\w*", str(name)) for name in value):
+            return {str(name): _read("str | None", content) for name, content in value.items()}
+    raise ValueError
 
 
 def _unfit(values: Mapping[str, Any]) -> list[str]:
