@@ -200,7 +200,7 @@ def crew(
 
 
 def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) -> NoReturn:
-    """The whole life of a fork. It ends without destructors, which may wait for ever in a broken group."""
+    """The whole life of a fork."""
 
     def request(number: int, frame: FrameType | None) -> None:
         fork.stop.requested = True
@@ -218,10 +218,15 @@ def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) 
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         with suppress(OSError):
             fork.send("error", (reason, traceback.format_exc()))
+    leave(0)
+
+
+def leave(code: int) -> NoReturn:
+    """End this process at once: everything is on disk, and destructors may wait for ever in a broken group."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _follow_parent(fork: Fork, parent: int) -> None:

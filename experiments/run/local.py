@@ -63,13 +63,10 @@ def on_processes(
         output = Output(fork.rank, fork.size)
         output.into(run.path)
 
-        def report(step: int, row: dict[str, Any]) -> None:
-            if fork.rank == 0:
-                fork.report(step, row)
-
+        report = Throttled(fork.report) if fork.rank == 0 else lambda step, row: None
         try:
             with fork.group(timeout, own_device(config["device"], fork.rank)):
-                return train(True, Throttled(report), fork.stop)
+                return train(True, report, fork.stop)
         except Exception:
             output.note(traceback.format_exc())
             raise

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, redirect_stderr, suppress
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
@@ -24,6 +24,7 @@ from commeff.communicator.wire.group import backend, joined, recorded, store_at,
 from commeff.experiments.config.contained import end_process
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.crew import leave
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
@@ -98,14 +99,6 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
         output.note(traceback.format_exc())
         code = 1
     leave(code)
-
-
-def leave(code: int) -> NoReturn:
-    """End this process at once: everything is on disk, and destructors of a broken group may block."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(code)
 
 
 def in_time(make: Callable[[], T], seconds: float) -> T:

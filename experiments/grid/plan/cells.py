@@ -88,24 +88,23 @@ class Cell:
         return shlex.join(["commeff", *self.words(store, plugins)])
 
 
-class Faults:
-    """Why cells cannot run: each reason once, with the first cell that it stops and the number of others."""
+Fault = tuple[int, Mapping[str, str], ConfigError]  # a cell's number and settings, and why it cannot run
 
-    def __init__(self) -> None:
-        self._cells: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
 
-    def add(self, number: int, settings: Mapping[str, str], error: ConfigError) -> None:
-        """Add the reasons why a cell cannot run."""
+def fault_lines(faults: Iterable[Fault]) -> list[str]:
+    """Why cells cannot run: each reason once, with the first cell that it stops and the number of others.
+
+    Such as 'cell 37 and 2 more (method=dsgd seed=0): why'.
+    """
+    cells: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
+    for number, settings, error in faults:
         for reason in error.faults:
-            self._cells.setdefault(reason, []).append((number, settings))
-
-    def lines(self) -> list[str]:
-        """Such as 'cell 37 and 2 more (method=dsgd seed=0): why'."""
-        lines = []
-        for reason, cells in self._cells.items():
-            (number, settings), others = cells[0], f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-            lines.append(f"cell {number}{others} ({' '.join(words_of(settings))}): {reason}")
-        return lines
+            cells.setdefault(reason, []).append((number, settings))
+    lines = []
+    for reason, ((number, settings), *others) in cells.items():
+        more = f" and {len(others)} more" if others else ""
+        lines.append(f"cell {number}{more} ({' '.join(words_of(settings))}): {reason}")
+    return lines
 
 
 def distinguishing_labels(cells: Iterable[tuple[str | None, Mapping[str, str]]]) -> list[dict[str, str]]:
@@ -206,13 +205,18 @@ def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
 
 def rates(cells: Iterable[Cell]) -> dict[str, float]:
     """Mean wall-clock seconds a step of the cells that are finished or begun, by what they have in common."""
-    by_kind: dict[str, list[float]] = {}
-    for cell in cells:
-        status = RunFolder(cell.folder).read("status.json")
-        if status.get("step") and status.get("wall"):
-            for kind in KINDS:
-                by_kind.setdefault(kind_of(cell.config, kind), []).append(status["wall"] / status["step"])
-    return {kind: fmean(seconds) for kind, seconds in by_kind.items()}
+    statuses = ((cell, RunFolder(cell.folder).read("status.json")) for cell in cells)
+    begun = ((cell, status) for cell, status in statuses if status.get("step") and status.get("wall"))
+    return by_kind((cell, status["wall"] / status["step"]) for cell, status in begun)
+
+
+def by_kind(timed: Iterable[tuple[Cell, float]]) -> dict[str, float]:
+    """Mean seconds of a step by what cells have in common."""
+    seconds_by_kind: dict[str, list[float]] = {}
+    for cell, seconds in timed:
+        for kind in KINDS:
+            seconds_by_kind.setdefault(kind_of(cell.config, kind), []).append(seconds)
+    return {kind: fmean(seconds) for kind, seconds in seconds_by_kind.items()}
 
 
 def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:

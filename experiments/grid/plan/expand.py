@@ -15,7 +15,7 @@ from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, node
-from commeff.experiments.grid.plan.cells import Cell, Faults, distinguishing_labels
+from commeff.experiments.grid.plan.cells import Cell, Fault, distinguishing_labels, fault_lines
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings, words_of
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
@@ -48,20 +48,21 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[lis
     -------
     cells, faults : the cells that can be composed, and a line for each reason why others cannot.
     """
-    faults, cells = Faults(), dict[str, Cell]()
+    faulty, cells = list[Fault](), dict[str, Cell]()
     labels = _labels([point.settings for point in grid.points])
     for number, (settings, name) in enumerate(_points(grid), 1):
         try:
             config = compose(words_of(settings), plugins)
             run = run_id(config)
         except ConfigError as error:
-            faults.add(number, settings, error)
+            faulty.append((number, settings, error))
             continue
         cell_labels = {key: settings.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
     distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
     labelled = [replace(cell, apart=labels) for cell, labels in zip(cells.values(), distinguishing, strict=True)]
-    return labelled, [*faults.lines(), *grid.unswept(faults.lines())]
+    faults = fault_lines(faulty)
+    return labelled, [*faults, *grid.unswept(faults)]
 
 
 def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
@@ -76,17 +77,18 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     -------
     faults, some_good : a line for each reason; and whether such a cell was found.
     """
-    faults, some_good = Faults(), False
+    faulty, some_good = list[Fault](), False
     for number, (settings, _) in enumerate(_points(grid), 1):
         try:
             compose(words_of(settings), plugins, settled=False)
         except ConfigError as error:
-            faults.add(number, settings, error)
+            faulty.append((number, settings, error))
             continue
         some_good = True
         if not every:
             break
-    return [*faults.lines(), *grid.unswept(faults.lines())], some_good
+    faults = fault_lines(faulty)
+    return [*faults, *grid.unswept(faults)], some_good
 
 
 def _points(grid: Grid) -> Iterator[tuple[Settings, str | None]]:
@@ -158,14 +160,14 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     -------
     cells, faults : the cells with the bytes of their checkpoints, and a line for each reason why some cannot run.
     """
-    rehearsals, faults, sized = Rehearsals(), Faults(), []
+    rehearsals, faulty, sized = Rehearsals(), list[Fault](), list[Cell]()
     for cell in cells:
         try:
             sized.append(cell if cell.finished else replace(cell, checkpoint=rehearsals.checkpoint(cell.config)))
         except ConfigError as error:
-            faults.add(cell.number, cell.settings, error)
+            faulty.append((cell.number, cell.settings, error))
             sized.append(cell)
-    return sized, faults.lines()
+    return sized, fault_lines(faulty)
 
 
 class Rehearsals:

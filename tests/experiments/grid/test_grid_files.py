@@ -15,8 +15,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import check_space
 from commeff.experiments.grid.plan.expand import expand, rehearse
 from commeff.experiments.grid.plan.spec import read_grid
-from commeff.experiments.grid.plan.trial import Timer
-from commeff.experiments.run.progress import Stop
+from commeff.experiments.grid.plan.trial import step_seconds
 from commeff.experiments.run.store import VERSION, check_version
 
 BASE = "base: {task: quadratic, workers: 4, steps: 3}\n"
@@ -213,9 +212,9 @@ def test_a_run_that_goes_on_from_another_is_tried_too(tmp_path: Path) -> None:
 
 
 def test_a_step_costs_its_share_of_an_evaluation_and_nothing_of_the_warm_up() -> None:
-    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 12.0, 16.0]).seconds(every=10) == pytest.approx(1.3)
-    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 13.0]).seconds(every=10) == pytest.approx(1.5), "it was stopped"
-    assert Timer(Stop(), 0.0, [0.0, 10.0]).seconds(every=10) == 10.0
+    assert step_seconds([0.0, 10.0, 11.0, 12.0, 16.0], every=10) == pytest.approx(1.3)
+    assert step_seconds([0.0, 10.0, 11.0, 13.0], every=10) == pytest.approx(1.5), "it was stopped"
+    assert step_seconds([0.0, 10.0], every=10) == 10.0
 
 
 @pytest.mark.parametrize(
