@@ -93,16 +93,11 @@ def model_bytes(worker: ShardedWorker) -> dict[str, int]:
     parameters = [p for p in worker.computation.parameters.values() if not hasattr(p, "_local_tensor")]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return {
-        "parameters": storage_bytes(_local([worker.parameters, *parameters])),
-        "gradients": storage_bytes(_local([worker.gradients, *gradients])),
+        "parameters": storage_bytes([worker.parameters, *parameters]),
+        "gradients": storage_bytes([worker.gradients, *gradients]),
     }
 
 
 def held_bytes(worker: ShardedWorker, strategy: Strategy) -> int:
     """Bytes of parameters, gradients and the method's memory, as they lie there."""
     return sum(model_bytes(worker).values()) + sum(measure_memory(strategy, (worker.parameters,)).values())
-
-
-def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """This process's part of tensors that FSDP shards."""
-    return [getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors]

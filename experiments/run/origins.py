@@ -191,19 +191,11 @@ def _facts(target: str) -> dict[str, str]:
     module = sys.modules[locate(target).__module__]
     file, name = Path(module.__file__ or ""), _name(target)
     facts = {} if name.endswith(".py") else _package(name)
-    if "commit" not in facts:
-        facts |= checkout(file)
+    if "commit" not in facts and (commit := revision(file)):
+        remote = git(file.parent, "remote", "get-url", "origin")
+        top = git(file.parent, "rev-parse", "--show-toplevel") or ""
+        facts |= {"repository": public(remote) if remote else Path(top).name, "commit": commit}
     return facts | {"digest": source_digest(target)}
-
-
-def checkout(file: Path) -> dict[str, str]:
-    """Repository and commit of a file that is in one."""
-    commit = revision(file)
-    if not commit:
-        return {}
-    remote = git(file.parent, "remote", "get-url", "origin")
-    top = git(file.parent, "rev-parse", "--show-toplevel") or ""
-    return {"repository": public(remote) if remote else Path(top).name, "commit": commit}
 
 
 def _package(name: str) -> dict[str, str]:

@@ -189,24 +189,22 @@ class RunFolder:
         """
         if self.state not in FINISHED:
             return None
-        summary, path, fault = self.read("summary.json"), self.path / "summary.json", "is damaged"
-        whole = "state" in summary
+        summary, name, fault = self.read("summary.json"), "summary.json", "is damaged"
         try:
-            if whole:
-                path = self.path / "config.yaml"
-                text = read_text(path)
+            if "state" in summary:
+                name = "config.yaml"
+                text = read_text(self.path / name)
                 names = {line.partition(":")[0] for line in text.splitlines()}
-                whole = text.endswith("\n") and {*deciding(config)} <= names
-            if whole:
-                path = self.path / "metrics.jsonl"
-                whole = json.loads(read_text(path).split("\n")[-2])["step"] >= summary.get("steps", 0)
+                if text.endswith("\n") and {*deciding(config)} <= names:
+                    name = "metrics.jsonl"
+                    if json.loads(read_text(self.path / name).split("\n")[-2])["step"] >= summary.get("steps", 0):
+                        return summary
         except FileNotFoundError:
-            whole, fault = False, "is missing"
+            fault = "is missing"
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            whole = False
-        if whole:
-            return summary
-        raise ConfigError([f"{path} {fault}, though the run is finished; remove {self.path} to run it again"])
+            pass
+        damage = f"{self.path / name} {fault}, though the run is finished"
+        raise ConfigError([f"{damage}; remove {self.path} to run it again"])
 
     @property
     def state(self) -> str:

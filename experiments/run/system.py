@@ -59,12 +59,10 @@ def launch_info(
     [{'rank': 0, 'host': 'a', 'pid': 7, 'cores': 2}]
     """
     common = members[0]["variables"]
-    places = [
-        {"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}} for rank, facts in enumerate(members)
-    ]
-    for place, facts in zip(places, members, strict=True):
-        if facts["variables"] != common:
-            place["variables"] = facts["variables"]
+    places = []
+    for rank, facts in enumerate(members):
+        own = {"variables": facts["variables"]} if facts["variables"] != common else {}
+        places.append({"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}, **own})
     return {
         "launcher": launcher,
         "world_size": len(members),

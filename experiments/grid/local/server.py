@@ -8,8 +8,8 @@ import multiprocessing
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -57,8 +57,11 @@ class ForkServer:
         process, connection : the process, and our end of the connection.
         """
         resource_tracker.ensure_running()  # it unblocks the signals when it starts, so it has to run already
-        with _signals_blocked():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the server inherits it; ignored ones would be lost
+        try:
             forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         local_end, remote_end = self._context.Pipe()
         process = self._context.Process(target=_ignore_signals, args=(target, *arguments, remote_end))
         try:
@@ -99,19 +102,6 @@ def own_temporary_folder() -> None:
         tempfile.tempdir = before
     multiprocessing.current_process()._config["tempdir"] = str(folder)  # type: ignore[attr-defined]
     util.Finalize(None, remove, (folder, lock), exitpriority=-100)  # in this process only, after all that may use it
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block the signals, and handle them afterwards. A process that starts meanwhile inherits them blocked.
-
-    Ignoring them instead would protect that process too, but a signal that arrives meanwhile would be lost.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _ignore_signals(target: Callable[..., object], *arguments: object) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from commeff.experiments.run import crew as crews
 from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.progress import Stop
@@ -68,7 +69,9 @@ def test_one_that_fails_is_named_and_ends_the_others(fails, words: str, tmp_path
     assert not multiprocessing.active_children()
 
 
-def test_a_death_is_told_before_the_errors_that_follow_from_it() -> None:
+def test_a_death_is_told_before_the_errors_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "GRACE", PATIENCE)
+
     def work(fork: Fork) -> None:
         if fork.rank == 0:
             raise RuntimeError("connection closed by peer")
@@ -76,11 +79,13 @@ def test_a_death_is_told_before_the_errors_that_follow_from_it() -> None:
         os._exit(7)
 
     with pytest.raises(MemberLost, match=r"^process 1 died with exit code 7\b") as raised, crew(2, work) as forks:
-        forks.results(grace=PATIENCE)
+        forks.results()
     assert "connection closed by peer" in raised.value.__notes__[0]
 
 
-def test_a_refusal_is_told_before_the_errors_that_follow_from_it() -> None:
+def test_a_refusal_is_told_before_the_errors_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "GRACE", PATIENCE)
+
     def work(fork: Fork) -> None:
         if fork.rank == 0:
             raise RuntimeError("connection closed by peer")
@@ -88,7 +93,7 @@ def test_a_refusal_is_told_before_the_errors_that_follow_from_it() -> None:
         raise CheckpointRefused("another run's")
 
     with pytest.raises(CheckpointRefused, match=r"^another run's$"), crew(2, work) as forks:
-        forks.results(grace=PATIENCE)
+        forks.results()
 
 
 def test_a_request_to_stop_reaches_all() -> None:
