@@ -12,7 +12,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
@@ -23,14 +22,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 
 from commeff.communicator.wire.group import enough_files, joined, store_in_file
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.experiments.run.progress import Stop
+from commeff.experiments.run.progress import Stop, stop_on_signals
 from commeff.files import private_folder
 from commeff.training.documents import CheckpointRefused
 
@@ -195,24 +193,19 @@ def crew(
 
 def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) -> NoReturn:
     """The whole life of a fork."""
-
-    def request(number: int, frame: FrameType | None) -> None:
-        fork.stop.requested = True
-
-    signal.signal(signal.SIGINT, request)
-    signal.signal(signal.SIGTERM, request)
-    try:
-        prepare(fork.rank)
-        threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
-        fork.send("result", work(fork))
-    except CheckpointRefused as refusal:
-        with suppress(OSError):
-            fork.send("refused", str(refusal))
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        with suppress(OSError):
-            fork.send("error", (reason, traceback.format_exc()))
-    leave(0)
+    with stop_on_signals(fork.stop, again=False):
+        try:
+            prepare(fork.rank)
+            threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
+            fork.send("result", work(fork))
+        except CheckpointRefused as refusal:
+            with suppress(OSError):
+                fork.send("refused", str(refusal))
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            with suppress(OSError):
+                fork.send("error", (reason, traceback.format_exc()))
+        leave(0)
 
 
 def leave(code: int) -> NoReturn:

@@ -144,9 +144,9 @@ class Scheduler:
         folder = RunFolder(cell.folder)
         state = folder.state
         fresh = state in BAD and state != "killed" and folder.read("status.json").get("time", 0.0) > self._start_time
-        if (state in FINISHED or fresh) and cell.folder.name not in self.states:
+        if ended := state in FINISHED or fresh:
             self._end(cell, state, 0.0)
-        return state in FINISHED or fresh
+        return ended
 
     def _start(self, cell: Cell, elsewhere: deque[Cell]) -> None:
         if self._ended_elsewhere(cell):

@@ -74,8 +74,7 @@ class Watch:
 
     def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
         """Update the line of a cell."""
-        if cell in self._rows:
-            self._rows[cell] = (*self._rows[cell][:2], step, row)
+        self._rows[cell] = (*self._rows[cell][:2], step, row)
 
     def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """Print one line; for a failure also the end of its traceback, and the command that runs it again."""

@@ -219,19 +219,18 @@ def by_kind(timed: Iterable[tuple[Cell, float]]) -> dict[str, float]:
     return {kind: fmean(seconds) for kind, seconds in seconds_by_kind.items()}
 
 
-def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
-    """Seconds of all unfinished cells on `jobs` processes; None where nothing is known.
+def total(cells: Sequence[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
+    """Seconds of unfinished cells on `jobs` processes; None where nothing is known.
 
     A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean. All
     last no less than the longest.
     """
-    unfinished = [cell for cell in cells if not cell.finished]
-    forecasts = [seconds_of(cell, per_step) for cell in unfinished]
+    forecasts = [seconds_of(cell, per_step) for cell in cells]
     estimates = [seconds for seconds in forecasts if seconds is not None]
     if not estimates:
         return None
     filled = [fmean(estimates) if seconds is None else seconds for seconds in forecasts]
-    shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
+    shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, cells, strict=True)) / jobs
     return max(shared, *filled)
 
 
