@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +51,8 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[lis
     """
     faulty, cells = list[Fault](), dict[str, Cell]()
     labels = _labels([point.settings for point in grid.points])
-    for number, (settings, name) in enumerate(_points(grid), 1):
-        try:
-            config = compose(words_of(settings), plugins)
-            run = run_id(config)
-        except ConfigError as error:
-            faulty.append((number, settings, error))
-            continue
+    for number, settings, name, config in _composed(grid, plugins, faulty):
+        run = run_id(config)
         cell_labels = {key: settings.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
     distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
@@ -77,25 +73,28 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     -------
     faults, some_good : a line for each reason; and whether such a cell was found.
     """
-    faulty, some_good = list[Fault](), False
-    for number, (settings, _) in enumerate(_points(grid), 1):
-        try:
-            compose(words_of(settings), plugins, settled=False)
-        except ConfigError as error:
-            faulty.append((number, settings, error))
-            continue
-        some_good = True
-        if not every:
-            break
+    faulty = list[Fault]()
+    composed = _composed(grid, plugins, faulty, settled=False)
+    some_good = next(composed, None) is not None
+    if every:
+        for _ in composed:
+            pass
     faults = fault_lines(faulty)
     return [*faults, *grid.unswept(faults)], some_good
 
 
-def _points(grid: Grid) -> Iterator[tuple[Settings, str | None]]:
-    """The settings of every cell, seed after seed, and what its author calls it."""
-    for seed in grid.seeds or (None,):
-        for point in grid.points:
-            yield point.settings | ({} if seed is None else {"seed": str(seed)}), point.name
+def _composed(
+    grid: Grid, plugins: Sequence[Choice], faults: list[Fault], settled: bool = True
+) -> Iterator[tuple[int, Settings, str | None, dict[str, Any]]]:
+    """Number, settings, name and configuration of every cell, seed after seed; `faults` gets those that have none."""
+    for number, (seed, point) in enumerate(product(grid.seeds or (None,), grid.points), 1):
+        settings = point.settings | ({} if seed is None else {"seed": str(seed)})
+        try:
+            config = compose(words_of(settings), plugins, settled=settled)
+        except ConfigError as error:
+            faults.append((number, settings, error))
+        else:
+            yield number, settings, point.name, config
 
 
 def _labels(points: Sequence[Settings]) -> list[str]:
@@ -174,14 +173,9 @@ class Rehearsals:
     """Builds each kind of cell once: seeds, steps and rates above 0 change neither what fits nor how large it is.
 
     Cells that follow each other with one task share its data, which are read once.
-
-    Attributes
-    ----------
-    count : how many cells were built.
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self._results: dict[str, int | ConfigError] = {}
         self._task: tuple[str, Task | None] = ("", None)
 
@@ -193,7 +187,6 @@ class Rehearsals:
 
         kind = json.dumps({**built, "task": task}, sort_keys=True)
         if kind not in self._results:
-            self.count += 1
             try:
                 parts = build(config, self._task[1] if self._task[0] == task else None)
                 self._task, self._results[kind] = (task, parts.task), parts.checkpoint
