@@ -34,6 +34,7 @@ from commeff.experiments.grid.plan.files import read_mapping
 from commeff.require import did_you_mean
 
 Settings = dict[str, str]
+Product = tuple[dict[str, list[str]], str | None]  # the values of each key, and the name
 MAX_CELLS = 10_000
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
 SHOWN = ("labels", "order", "half_dense")  # how a report shows it
@@ -176,10 +177,7 @@ def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tup
             faults.append(f"{part}: entry {i} must hold settings, such as {{method: dsgd}}, got {item!r}")
 
 
-def _product(
-    number: int, node: dict[Any, Any], overrides: Sequence[str], faults: list[str]
-) -> tuple[dict[str, list[str]], str | None]:
-    """The values of each key, and the name."""
+def _product(number: int, node: dict[Any, Any], overrides: Sequence[str], faults: list[str]) -> Product:
     overridden = {word.partition("=")[0] for word in overrides}
     axes: dict[str, list[str]] = {}
     for key, value in node.items():
@@ -200,9 +198,7 @@ def _product(
     return axes, None if node.get("name") is None else str(node["name"])
 
 
-def _seeds(
-    node: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
-) -> list[int]:
+def _seeds(node: Any, base: Settings, products: Sequence[Product], faults: list[str]) -> list[int]:
     places = [
         *(["base"] if "seed" in base else []),
         *(f"entry {i} of the grid" for i, (axes, _) in enumerate(products, 1) if "seed" in axes),
@@ -247,9 +243,7 @@ def _without(points: Sequence[Point], rules: Sequence[dict[Any, Any]], faults: l
     return remaining
 
 
-def _select(
-    node: Any, products: Sequence[tuple[dict[str, list[str]], str | None]], has_target: bool, faults: list[str]
-) -> dict[str, Any] | None:
+def _select(node: Any, products: Sequence[Product], has_target: bool, faults: list[str]) -> dict[str, Any] | None:
     if node is None:
         return None
     if not isinstance(node, dict) or set(node) != {"over", "by"}:
