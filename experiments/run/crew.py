@@ -98,10 +98,9 @@ class Crew(Generic[T]):
         CheckpointRefused: a fork refused what it was to go on from; the errors of the others follow from that.
         """
         results: dict[int, T] = {}
-        requested = False
         while len(results) < len(self.processes):
-            if stop is not None and stop.requested and not requested:
-                requested = True
+            if stop is not None and stop.requested:
+                stop = None  # once
                 for connection in self.connections:
                     with suppress(OSError):
                         connection.send("stop")

@@ -193,15 +193,13 @@ def supervise(
         if is_interrupt(error):
             run.mark("killed")
             raise
-        kind, where = f"{type(error).__name__}: ", raised_at(error, plugin_files())
-        text = " ".join(str(error).split()) + where
-        if isinstance(error, (MemberLost, ProcessEnding)):
-            kind = ""
+        kind = "" if isinstance(error, (MemberLost, ProcessEnding)) else f"{type(error).__name__}: "
+        where = raised_at(error, plugin_files())
         with suppress(OSError):  # a full disk takes neither
             with open(run.path / "error.txt", "w", encoding="utf-8", opener=regular) as file:
                 file.write(traceback.format_exc())
             run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error) + where)
-        raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
+        raise RunFailed(f"{kind}{' '.join(str(error).split())}{where}; see {run.path / 'error.txt'}") from error
     return summary
 
 

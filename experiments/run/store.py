@@ -170,11 +170,14 @@ class RunFolder:
         record |= {"origin": before["origin"]} if "origin" in before else {}
         self.write("status.json", {"state": state, **record, **facts, **place})
 
-    def fail(self, error: str) -> None:
-        """Mark the run as failed, unless another process holds it or nothing can be written."""
+    def fail(self, error: str, state: str = "failed") -> None:
+        """Mark a run that did not come to its end, unless another process holds it or nothing can be written."""
         with suppress(OSError), self.claimed() as claimed:
-            if claimed:
-                self.mark("failed", error=error)
+            if claimed and self.state not in FINISHED:
+                status = self.read("status.json")
+                self.mark(
+                    state, **{key: status[key] for key in ("step", "steps", "wall") if key in status}, error=error
+                )
 
     def result(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The summary of a finished run, None of any other.

@@ -215,23 +215,20 @@ class Scheduler:
             elsewhere.append(running.cell)
             self._view.released(running.cell)
             return
-        state, facts = folder.state, {}
+        state, error = folder.state, ""
         if state == "killed" and not code and running.stop is not None and not running.late and not self.interrupts:
             self.left.add(running.cell.folder.name)
             self._view.ended(running.cell, "stopped", time.monotonic() - running.start, "")
             return
         if running.late and state not in FINISHED:
-            state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
+            state, error = "timeout", f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"
         elif state in ("queued", "running") or (state == "killed" and code):
             memory = code == -signal.SIGKILL and count_oom_kills() > self._oom_kills
             state = "oom" if memory else "failed" if running.error else "killed"
-            facts = {"error": running.error or describe_exit(code)}
-        if facts:
-            with suppress(OSError), folder.claimed() as claimed:
-                if claimed and folder.state not in FINISHED:
-                    status = folder.read("status.json")
-                    folder.mark(state, **{key: status.get(key) for key in ("step", "steps", "wall")}, **facts)
-        self._end(running.cell, state, time.monotonic() - running.start, facts.get("error", ""))
+            error = running.error or describe_exit(code)
+        if error:
+            folder.fail(error, state)
+        self._end(running.cell, state, time.monotonic() - running.start, error)
 
     def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:
         self.states[cell.folder.name] = state

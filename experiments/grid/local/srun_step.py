@@ -55,8 +55,7 @@ def started_step(run: RunFolder, environment: Mapping[str, str]) -> str | None:
 def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:
     """Run a cell as a step; any message over the connection, or its end, means: stop with a checkpoint."""
     to_log(cell.folder)
-    difference = _difference(cell, plugins)
-    if difference:
+    if difference := _difference(cell, plugins):
         _fail(cell, difference)
     run, stop = RunFolder(cell.folder), Stop()
     before = run.read("status.json")
