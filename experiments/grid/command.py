@@ -201,10 +201,8 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
     for cell in chosen:
         state = RunFolder(cell.folder).state
         seconds = None if state in FINISHED else seconds_of(cell, per_step)
-        rows.append(
-            {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
-            | {"command": cell.command(request.place, request.plugins)}
-        )
+        row = {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
+        rows.append(row | {"command": cell.command(request.plugins)})
     return rows, cost(chosen, per_step, request.limits.jobs, judged)
 
 
@@ -239,7 +237,7 @@ def run(request: Request) -> Outcome:
     title = describe(request, cells)
     unfinished, damages = _unfinished(chosen)
     remaining = total(unfinished, rates(cells), request.limits.jobs)
-    with Watch(unfinished, request.place, request.plugins, remaining) as watch:
+    with Watch(unfinished, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
         for line in (*server.call(opening, [cell.config for cell in unfinished]), *damages):
             watch.say(line)

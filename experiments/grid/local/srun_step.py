@@ -61,7 +61,7 @@ def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None
     before = run.read("status.json")
     resources = [f"--ntasks={cell.processes}", f"--cpus-per-task={cell.config['threads']}", "--kill-on-bad-exit=1"]
     step = subprocess.Popen(
-        ["srun", *resources, *own_command(), *cell.words(cell.folder.parent, plugins)],
+        ["srun", *resources, *own_command(), *cell.words(plugins)],
         preexec_fn=_end_with_us,  # no other thread is there yet
     )
     threading.Thread(target=_stop_on_message, args=(connection, run, step, stop), daemon=True).start()

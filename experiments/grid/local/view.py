@@ -50,9 +50,9 @@ class _Quiet(Console):
 class Watch:
     """Counts the cells, and prints a line for each that ends: its result, or why it failed."""
 
-    def __init__(self, cells: Sequence[Cell], store: Path, plugins: Sequence[str], remaining: float | None) -> None:
+    def __init__(self, cells: Sequence[Cell], plugins: Sequence[str], remaining: float | None) -> None:
         self.console = _Quiet(stderr=True, highlight=False, soft_wrap=True)
-        self._total, self._store, self._plugins = len(cells), store, plugins
+        self._total, self._plugins = len(cells), plugins
         self._states: Counter[str] = Counter()
         self._start, self._remaining = time.monotonic(), remaining
         self._rows: dict[Cell, tuple[float, RowWords, int, dict[str, Any]]] = {}
@@ -91,7 +91,7 @@ class Watch:
         if state in BAD:
             for line in last_lines(cell.folder):
                 self.say(f"    {line}")
-            self.say(f"    again: {cell.command(self._store, self._plugins)}")
+            self.say(f"    again: {cell.command(self._plugins)}")
 
     def released(self, cell: Cell) -> None:
         """Remove the line of a cell that another runner has."""

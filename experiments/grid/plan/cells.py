@@ -78,14 +78,14 @@ class Cell:
         """Its name, and what tells it from other cells."""
         return in_words(self.apart, self.name, self.seed)
 
-    def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
+    def words(self, plugins: Sequence[str] = ()) -> list[str]:
         """The arguments of `commeff` that run this cell alone."""
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return ["train", *files, *words_of(self.settings), "--store", str(store)]
+        return ["train", *files, *words_of(self.settings), "--store", str(self.folder.parent)]
 
-    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
+    def command(self, plugins: Sequence[str] = ()) -> str:
         """The command that runs this cell alone."""
-        return shlex.join(["commeff", *self.words(store, plugins)])
+        return shlex.join(["commeff", *self.words(plugins)])
 
 
 Fault = tuple[int, Mapping[str, str], ConfigError]  # a cell's number and settings, and why it cannot run

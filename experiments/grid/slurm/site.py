@@ -161,11 +161,10 @@ def _seconds(time: str) -> int | None:
     match = TIME.fullmatch(time)
     if match is None:
         return None
-    parts = [int(part or 0) for part in (match["first"], match["second"], match["third"])]
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     if match["days"] is None and match["third"] is None:  # minutes come first
-        parts = [0, *parts[:2]]
-    hours, minutes, seconds = parts
-    return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
+        hours, minutes, seconds = 0, hours, minutes
+    return days * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
 
 
 def _format(value: Any) -> str:

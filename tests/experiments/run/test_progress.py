@@ -75,7 +75,7 @@ def test_the_live_table_shows_the_rates_of_each_cell(tmp_path: Path) -> None:
     cells = [
         Cell(i, {}, None, {}, {"seed": 0, "steps": 20, "task": {"context": 64}}, tmp_path / str(i)) for i in range(2)
     ]
-    watch = Watch(cells, tmp_path, (), None)
+    watch = Watch(cells, (), None)
     for cell in cells:
         watch.started(cell)
     console = Console(width=200)
