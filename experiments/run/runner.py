@@ -103,11 +103,7 @@ def run_one(
     launcher = forks.launcher if several else "none"
     facts = launch_info(launcher, wire, [whereabouts()], 0, timeout_seconds(os.environ))
 
-    def work(progress: Progress, stop: Stop) -> dict[str, Any]:
-        if several:
-            return on_processes(config, train_here, run, progress, stop, forks)
-        return train_here(False, progress, stop)
-
+    work = partial(on_processes, config, train_here, run, forks=forks) if several else partial(train_here, False)
     with ExitStack() as resources:
         summary = claim(run, config, facts, resources)
         if summary is not None:

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.files import read_mapping
+from commeff.experiments.run.reading import read_yaml
 from commeff.require import did_you_mean
 
 Settings = dict[str, str]
@@ -91,7 +91,7 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     ConfigError : with all that is wrong.
     """
     keys = (*KEYS, *SHOWN)
-    raw = read_mapping(path, "grid file", keys)
+    raw = read_yaml(path, "grid file", keys)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, keys)}" for key in raw if key not in keys]
     base = _base(raw.get("base"), overrides, faults)
     base_node = raw["base"] if isinstance(raw.get("base"), dict) else {}

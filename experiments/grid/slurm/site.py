@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.files import Words, read_mapping
+from commeff.experiments.run.reading import Words, read_yaml
 from commeff.require import did_you_mean
 
 EXAMPLE = Path(__file__).parents[2] / "sites" / "example.yaml"
@@ -97,7 +97,7 @@ def find_site(file: Path | None) -> tuple[Site, str]:
 def read_site(path: Path) -> Site:
     """Read a site file; `ConfigError` lists all its faults."""
     types = {f.name: str(f.type) for f in fields(Site)}
-    raw = read_mapping(path, "site file", tuple(types), Words)
+    raw = read_yaml(path, "site file", tuple(types), Words)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, types)}" for key in raw if key not in types]
     values: dict[str, Any] = {}
     for key, value in raw.items():
