@@ -84,13 +84,19 @@ class Crew(Generic[T]):
         """The process ids by rank."""
         return [process.pid for process in self.processes]
 
-    def results(self, progress: Callable[..., None] = lambda *values: None, stop: Stop | None = None) -> list[T]:
+    def results(
+        self,
+        progress: Callable[..., None] = lambda *values: None,
+        stop: Stop | None = None,
+        grace: float = GRACE,
+    ) -> list[T]:
         """Wait for the results of the work, by rank.
 
         Parameters
         ----------
         progress : is called with whatever a fork reports.
         stop : once requested, all forks are asked to stop; they still return their results.
+        grace : seconds that the others have to report, once one has failed.
 
         Raises
         ------
@@ -110,7 +116,7 @@ class Crew(Generic[T]):
                 elif kind == "result":
                     results[rank] = value
                 else:
-                    raise self._failure({rank: value}, {*results})
+                    raise self._failure({rank: value}, {*results}, grace)
         return [results[rank] for rank in range(len(self.processes))]
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
@@ -130,9 +136,9 @@ class Crew(Generic[T]):
                 process.join(GRACE)
                 yield rank, "died", process.exitcode
 
-    def _failure(self, failed: dict[int, Any], done: set[int]) -> MemberLost | CheckpointRefused:
+    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost | CheckpointRefused:
         """Why the crew failed: a refusal comes first, then a fork that died; the errors of others follow from it."""
-        deadline = time.monotonic() + GRACE
+        deadline = time.monotonic() + grace
         while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
             for rank, kind, value in self._messages(running):
                 if kind == "result":

@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from commeff.experiments.run import crew as crews
 from commeff.experiments.run.crew import Fork, crew
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.experiments.run.progress import Stop
@@ -69,9 +68,7 @@ def test_one_that_fails_is_named_and_ends_the_others(fails, words: str, tmp_path
     assert not multiprocessing.active_children()
 
 
-def test_a_death_is_told_before_the_errors_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "GRACE", PATIENCE)
-
+def test_a_death_is_told_before_the_errors_that_follow_from_it() -> None:
     def work(fork: Fork) -> None:
         if fork.rank == 0:
             raise RuntimeError("connection closed by peer")
@@ -79,13 +76,11 @@ def test_a_death_is_told_before_the_errors_that_follow_from_it(monkeypatch: pyte
         os._exit(7)
 
     with pytest.raises(MemberLost, match=r"^process 1 died with exit code 7\b") as raised, crew(2, work) as forks:
-        forks.results()
+        forks.results(grace=PATIENCE)
     assert "connection closed by peer" in raised.value.__notes__[0]
 
 
-def test_a_refusal_is_told_before_the_errors_that_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crews, "GRACE", PATIENCE)
-
+def test_a_refusal_is_told_before_the_errors_that_follow_from_it() -> None:
     def work(fork: Fork) -> None:
         if fork.rank == 0:
             raise RuntimeError("connection closed by peer")
@@ -93,7 +88,7 @@ def test_a_refusal_is_told_before_the_errors_that_follow_from_it(monkeypatch: py
         raise CheckpointRefused("another run's")
 
     with pytest.raises(CheckpointRefused, match=r"^another run's$"), crew(2, work) as forks:
-        forks.results()
+        forks.results(grace=PATIENCE)
 
 
 def test_a_request_to_stop_reaches_all() -> None:
