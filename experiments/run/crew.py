@@ -9,6 +9,7 @@ Forks import nothing again and see everything that this process has made. They m
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -103,20 +104,23 @@ class Crew(Generic[T]):
         MemberLost: a fork raised an error or died; its traceback is a note of the error.
         CheckpointRefused: a fork refused what it was to go on from; the errors of the others follow from that.
         """
-        results: dict[int, T] = {}
-        while len(results) < len(self.processes):
+        results, failed, deadline = dict[int, T](), dict[int, Any](), math.inf
+        while (running := {*range(len(self.processes))} - {*results, *failed}) and time.monotonic() < deadline:
             if stop is not None and stop.requested:
                 stop = None  # once
                 for connection in self.connections:
                     with suppress(OSError):
                         connection.send("stop")
-            for rank, kind, value in self._messages({*range(len(self.processes))} - {*results}):
+            for rank, kind, value in self._messages(running):
                 if kind == "progress":
                     progress(*value)
                 elif kind == "result":
                     results[rank] = value
                 else:
-                    raise self._failure({rank: value}, {*results}, grace)
+                    failed[rank] = value
+                    deadline = min(deadline, time.monotonic() + grace)
+        if failed:
+            raise self._failure(failed)
         return [results[rank] for rank in range(len(self.processes))]
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
@@ -136,15 +140,8 @@ class Crew(Generic[T]):
                 process.join(GRACE)
                 yield rank, "died", process.exitcode
 
-    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost | CheckpointRefused:
+    def _failure(self, failed: dict[int, Any]) -> MemberLost | CheckpointRefused:
         """Why the crew failed: a refusal comes first, then a fork that died; the errors of others follow from it."""
-        deadline = time.monotonic() + grace
-        while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
-            for rank, kind, value in self._messages(running):
-                if kind == "result":
-                    done.add(rank)
-                elif kind != "progress":
-                    failed[rank] = value
         if refusals := [value for value in failed.values() if isinstance(value, str)]:
             return CheckpointRefused(refusals[0])
         dead = {rank: value for rank, value in failed.items() if not isinstance(value, tuple)}
