@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.grid.local.server import BUSY, ForkServer, count_oom_kills, describe_exit
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.progress import on_signals
+from commeff.experiments.run.progress import RowWords, on_signals
 from commeff.experiments.run.store import BAD, FINISHED, RunFolder
 from commeff.experiments.run.system import visible_gpus
 
@@ -61,11 +61,16 @@ class Limits:
 
 
 @dataclass
-class _Running:
+class Running:
+    """A cell that runs here: its process, and how far it is."""
+
     cell: Cell
     process: BaseProcess
     connection: Connection
     gpus: tuple[str, ...]
+    words: RowWords
+    step: int = 0
+    row: dict[str, Any] = field(default_factory=dict)
     start: float = field(default_factory=time.monotonic)
     stop: float | None = None  # when it was told to stop
     late: bool = False  # told because of the timeout
@@ -100,7 +105,7 @@ class Scheduler:
         self.interrupts = 0
         self.left: set[str] = set()
         self._oom_kills = count_oom_kills()
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
         self._start_time = time.time()
         self._view: Watch
 
@@ -123,7 +128,7 @@ class Scheduler:
                         self.left |= {cell.folder.name for cell in (*waiting, *elsewhere) if self.limits.over}
                         break
                     self._watch(elsewhere)
-                    self._view.tick(len(waiting), len(elsewhere))
+                    self._view.tick(self._running, len(waiting), len(elsewhere))
             finally:
                 for running in self._running:
                     running.process.kill()
@@ -162,8 +167,7 @@ class Scheduler:
                 cells_on = Counter(gpu for running in self._running for gpu in running.gpus)
                 gpus = tuple(sorted(self._gpus, key=cells_on.__getitem__)[: cell.processes])
             process, connection = self._server.start(_run_cell, dict(cell.config), cell.folder, gpus, self._plugins)
-        self._running.append(_Running(cell, process, connection, gpus))
-        self._view.started(cell)
+        self._running.append(Running(cell, process, connection, gpus, RowWords(cell.config)))
 
     @cached_property
     def _gpus(self) -> list[str]:
@@ -186,16 +190,16 @@ class Scheduler:
             else:
                 self._stop_if_due(running)
 
-    def _read(self, running: _Running) -> None:
+    def _read(self, running: Running) -> None:
         with suppress(EOFError, OSError):
             while running.connection.poll():
                 message = running.connection.recv()
                 if isinstance(message, str):
                     running.error = message
                 else:
-                    self._view.progress(running.cell, *message)
+                    running.step, running.row = message
 
-    def _stop_if_due(self, running: _Running) -> None:
+    def _stop_if_due(self, running: Running) -> None:
         now, limit = time.monotonic(), self.limits.timeout
         late = bool(limit) and now - running.start > limit
         if (late or self.interrupts or self.limits.over) and running.stop is None:
@@ -205,7 +209,7 @@ class Scheduler:
         elif running.stop is not None and (self.interrupts > 1 or now - running.stop > OUR_GRACE):
             running.process.kill()
 
-    def _finish(self, running: _Running, elsewhere: deque[Cell]) -> None:
+    def _finish(self, running: Running, elsewhere: deque[Cell]) -> None:
         """Write into the run's folder how it ended, where the run could not do so itself."""
         running.process.join()
         self._read(running)
@@ -213,7 +217,6 @@ class Scheduler:
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
             elsewhere.append(running.cell)
-            self._view.released(running.cell)
             return
         state, error = folder.state, ""
         if state == "killed" and not code and running.stop is not None and not running.late and not self.interrupts:
