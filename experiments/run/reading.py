@@ -109,32 +109,26 @@ class Bounded(yaml.SafeLoader):
         if len(stream) > CHARACTERS:
             raise TooLargeError(f"must have at most {CHARACTERS:,} characters, got more")
         super().__init__(stream)
+        self._left = VALUES
 
     def get_single_node(self) -> yaml.Node | None:
         """The whole document, unless it is beyond the bounds."""
         node = super().get_single_node()
         if node is not None:
-            _measure(node)
+            self._measure(node, ())
         return node
 
-
-def _measure(root: yaml.Node) -> None:
-    """Refuse nodes that are nested too deeply, that hold themselves, or that are too many with aliases written out."""
-    left = VALUES
-
-    def walk(node: yaml.Node, above: tuple[yaml.Node, ...]) -> None:
-        nonlocal left
-        left -= 1
+    def _measure(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> None:
+        """Refuse nodes nested too deeply, those that hold themselves, and too many of them with aliases written out."""
+        self._left -= 1
         if node in above:
             raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
-        if left < 0:
+        if self._left < 0:
             raise TooLargeError(f"must have at most {VALUES:,} values with its aliases written out, got more")
         if len(above) == DEPTH:
             raise TooLargeError(f"must have lists and mappings nested at most {DEPTH} deep, got more")
         for part in _parts(node):
-            walk(part, (*above, node))
-
-    walk(root, ())
+            self._measure(part, (*above, node))
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
