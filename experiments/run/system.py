@@ -108,13 +108,7 @@ def cpu_name() -> str:
 
 def gpu_names() -> list[str]:
     """The names of NVIDIA's GPUs, from nvidia-smi: a process that counts them with torch cannot fork to use them."""
-    try:
-        query = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
-        )
-    except OSError:
-        return []
-    return [] if query.returncode else query.stdout.strip().splitlines()
+    return (_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
 
 
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
@@ -181,8 +175,12 @@ def revision(file: Path) -> str:
 
 def git(folder: Path, *arguments: str) -> str | None:
     """Git's answer in a folder; None if it refuses, or is not there."""
+    return _output("git", "-C", str(folder), *arguments)
+
+
+def _output(*words: str) -> str | None:
+    """What a command prints; None if it fails, or is not there."""
     try:
-        words = ["git", "-C", str(folder), *arguments]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
