@@ -157,15 +157,15 @@ def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
             code = 2 if isinstance(error, ConfigError) else 1
             for line in str(error).splitlines():
                 output.say(line)
-            rendezvous.abort(code)
+            rendezvous.decide(code)
             return code
         if summary is not None:
-            rendezvous.abort(0)
+            rendezvous.decide(0)
             print(f"{prepared.run.path} is finished already; its summary:", file=sys.stderr)
             return finish(prepared.run.path, summary)
         with stop_on_signals(stop, again=False):
             output.into(prepared.run.path)
-            rendezvous.begin(members)
+            rendezvous.decide(None)
 
             def work(progress: Progress, stop: Stop) -> dict[str, Any]:
                 return recorded(lambda: _train(seat, prepared, progress, stop))
