@@ -28,7 +28,7 @@ from commeff.experiments.grid.plan.cells import (
     store_faults,
     total,
 )
-from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid
+from commeff.experiments.grid.plan.spec import MAX_CELLS, Grid, read_grid, words_of
 from commeff.experiments.run.progress import opening
 from commeff.experiments.run.store import BAD, FINISHED, STATES, RunFolder, stamp
 from commeff.files import rewrite, unlinked
@@ -142,8 +142,7 @@ def _limit_faults(limits: Limits) -> list[str]:
 
 def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[Cell]]:
     """All cells of the grid, and the requested ones; nothing runs, nothing is written."""
-    limits = request.limits
-    faults = _limit_faults(limits)
+    faults = _limit_faults(request.limits)
     cells: list[Cell] = []
     chosen: list[Cell] = []
     try:
@@ -152,7 +151,7 @@ def prepare(request: Request, rehearsed: bool = True) -> tuple[list[Cell], list[
         if request.listed and rehearsed:
             faults += [*changed(chosen), *store_faults(request.place)]
         if rehearsed and not faults:
-            check_space(request.place, chosen, limits.jobs)
+            check_space(request.place, chosen, request.limits.jobs)
     except ConfigError as error:
         faults += error.faults
     if faults:
@@ -181,8 +180,7 @@ def _cells(request: Request, rehearsed: bool) -> list[Cell]:
     added = [f"{word!r}" for word in request.overrides] + ["--store"] * (request.store is not None)
     if added:
         raise ConfigError([f"{', '.join(added)}: the cells of {request.file.name} are settled; change the grid file"])
-    unknown = request.listed.unknown
-    if unknown:
+    if unknown := request.listed.unknown:
         raise ConfigError([f"{request.file.name}: {line}" for line in unknown])
     return list(request.listed.cells)
 
@@ -203,10 +201,8 @@ def dry_run(request: Request) -> tuple[list[dict[str, object]], str]:
     for cell in chosen:
         state = RunFolder(cell.folder).state
         seconds = None if state in FINISHED else seconds_of(cell, per_step)
-        rows.append(
-            {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
-            | {"command": cell.command(request.place, request.plugins)}
-        )
+        row = {"cell": cell.number, "run": cell.folder.name, "what": cell.title, "state": state, "seconds": seconds}
+        rows.append(row | {"command": cell.command(request.plugins)})
     return rows, cost(chosen, per_step, request.limits.jobs, judged)
 
 
@@ -224,7 +220,7 @@ def standing(cells: Sequence[Cell], jobs: int) -> str:
 
 def cost(chosen: Sequence[Cell], per_step: Mapping[str, float], jobs: int, judged: str = JUDGED) -> str:
     """The remaining work in words; `judged` names the basis of the estimate."""
-    unfinished = [cell for cell in chosen if RunFolder(cell.folder).state not in FINISHED]
+    unfinished = [cell for cell in chosen if not cell.finished]
     counts = f"{len(chosen)} cells, {len(chosen) - len(unfinished)} finished, {len(unfinished)} to run with -j {jobs}"
     if not unfinished:
         return counts
@@ -241,15 +237,15 @@ def run(request: Request) -> Outcome:
     title = describe(request, cells)
     unfinished, damages = _unfinished(chosen)
     remaining = total(unfinished, rates(cells), request.limits.jobs)
-    with Watch(unfinished, request.place, request.plugins, remaining) as watch:
+    with Watch(unfinished, request.plugins, remaining) as watch:
         watch.say(f"{title}: {cost(chosen, rates(cells), request.limits.jobs)}; store {request.place}")
         for line in (*server.call(opening, [cell.config for cell in unfinished]), *damages):
             watch.say(line)
         scheduler.run(unfinished, watch)
-    outcome = _outcome(chosen)
-    interrupted = scheduler.interrupts > 0 and outcome.exit_code != 0
-    states = outcome.states | {k: v for k, v in scheduler.states.items() if v in BAD}
-    return Outcome(chosen, states, interrupted, frozenset(scheduler.left))
+    states = _states(chosen)
+    interrupted = scheduler.interrupts > 0 and not {*states.values()} <= {*FINISHED}
+    states |= {run: state for run, state in scheduler.states.items() if state in BAD}
+    return Outcome(chosen, states, interrupted, scheduler.left)
 
 
 def _unfinished(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
@@ -268,7 +264,7 @@ def collect(request: Request) -> Outcome:
     """The states of the cells, whoever ran them."""
     cells, chosen = prepare(request, rehearsed=False)
     describe(request, cells)
-    return _outcome(chosen)
+    return Outcome(chosen, _states(chosen))
 
 
 def describe(request: Request, cells: Sequence[Cell]) -> str:
@@ -285,7 +281,7 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
             "seed": cell.seed,
             "labels": dict(cell.labels),
             "name": cell.name,
-            "settings": [f"{key}={value}" for key, value in cell.settings.items()],
+            "settings": words_of(cell.settings),
         }
         for cell in cells
     ]
@@ -298,5 +294,5 @@ def describe(request: Request, cells: Sequence[Cell]) -> str:
     return grid.title
 
 
-def _outcome(cells: Sequence[Cell]) -> Outcome:
-    return Outcome(cells, {cell.folder.name: RunFolder(cell.folder).state for cell in cells})
+def _states(cells: Sequence[Cell]) -> dict[str, str]:
+    return {cell.folder.name: RunFolder(cell.folder).state for cell in cells}

@@ -17,15 +17,26 @@ from commeff.experiments.run.store import COUNTS, STATES, RunFolder, check_versi
 FACTS = ("step", "steps", "origin", "error", "reason", "host", "pid", *COUNTS)
 
 
-def grids(store: Path) -> dict[str, list[dict[str, Any]]]:
-    """{grid: its cells as grids/NAME.json has them}; runs of no grid are under "" (a name no grid has)."""
+def status(store: Path) -> dict[str, Any]:
+    """{grid: {"states": how many are in which state, "preemptions": of all its cells, "cells": one line each}}.
+
+    Runs of no grid are under "", a name no grid has.
+    """
     if not store.is_dir():
         raise ConfigError([f"no store {store}; `commeff grid` and `commeff train` make one, or name it with --store"])
     check_version(store)
-    cells_of = {path.stem: _cells(path) for path in sorted((store / "grids").glob("*.json"))}
-    listed = {cell["run"] for cells in cells_of.values() for cell in cells}
-    ungrouped = sorted(path.parent.name for path in store.glob("*/status.json") if path.parent.name not in listed)
-    return cells_of | ({"": [{"run": run} for run in ungrouped]} if ungrouped else {})
+    grids = {path.stem: _words(_cells(path)) for path in sorted((store / "grids").glob("*.json"))}
+    listed = {run for cells in grids.values() for run, _ in cells}
+    if others := sorted({path.parent.name for path in store.glob("*/status.json")} - listed):
+        grids[""] = [(run, "") for run in others]
+    table = {}
+    for name, cells in grids.items():
+        lines = [_line(RunFolder(store / run)) | {"what": what} for run, what in cells]
+        counts = Counter(line["state"] for line in lines)
+        states = {state: counts[state] for state in STATES if counts[state]}
+        preemptions = sum(line.get("preemptions", 0) for line in lines)
+        table[name] = {"states": states, "preemptions": preemptions, "cells": lines}
+    return table
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
@@ -44,36 +55,23 @@ def _cells(path: Path) -> list[dict[str, Any]]:
     return cells
 
 
-def standing(store: Path, run: str) -> dict[str, Any]:
-    """One line on a run: its state, step, what went wrong."""
-    folder = RunFolder(store / run)
-    status = folder.read("status.json")
-    state = folder.state
-    state = "running" if state == "queued" and folder.busy else state
-    facts = {key: status[key] for key in FACTS if status.get(key) is not None}
-    return {"run": run, "state": state, **facts}
-
-
-def _words(cells: Sequence[dict[str, Any]]) -> list[str]:
-    """Each cell in words; "" where its grid has no labels for it."""
+def _words(cells: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Each run, and its cell in words; "" where its grid has no labels for it."""
     labels: list[dict[str, Any]] = [cell["labels"] if isinstance(cell.get("labels"), dict) else {} for cell in cells]
     names = [str(cell["name"]) if cell.get("name") else None for cell in cells]
     texts = [{key: str(value or "") for key, value in row.items()} for row in labels]
     rows = zip(cells, texts, names, distinguishing_labels(zip(names, texts, strict=True)), strict=True)
-    return [in_words(distinct, name, cell.get("seed", 0)) if row else "" for cell, row, name, distinct in rows]
+    return [
+        (cell["run"], in_words(distinct, name, cell.get("seed", 0)) if row else "")
+        for cell, row, name, distinct in rows
+    ]
 
 
-def status(store: Path) -> dict[str, Any]:
-    """{grid: {"states": how many are in which state, "preemptions": of all its cells, "cells": one line each}}."""
-    table = {}
-    for name, cells in grids(store).items():
-        every = zip(cells, _words(cells), strict=True)
-        lines = [standing(store, cell["run"]) | {"what": what} for cell, what in every]
-        counts = Counter(line["state"] for line in lines)
-        states = {state: counts[state] for state in STATES if counts[state]}
-        preemptions = sum(line.get("preemptions", 0) for line in lines)
-        table[name] = {"states": states, "preemptions": preemptions, "cells": lines}
-    return table
+def _line(folder: RunFolder) -> dict[str, Any]:
+    """One line on a run: its state, step, what went wrong."""
+    facts, state = folder.read("status.json"), folder.state
+    state = "running" if state == "queued" and folder.busy else state
+    return {"run": folder.path.name, "state": state, **{key: facts[key] for key in FACTS if facts.get(key) is not None}}
 
 
 def print_status(table: dict[str, Any], everything: bool) -> None:

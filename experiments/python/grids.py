@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.grid.plan.spec import words_of
 from commeff.experiments.python.children import command
 from commeff.experiments.python.results import Runs
 from commeff.experiments.run.store import stamp
@@ -66,7 +66,7 @@ def grid(
         path = Path(file)
         if name is not None:
             raise ValueError(f"name must be left out for a grid file, got {name!r}: it is called {path.stem}")
-    words = [f"{key}={text(value)}" for key, value in (settings or {}).items()]
+    words = words_of(settings or {})
     options = [] if store is None else ["--store", str(store)]
     options += [] if jobs is None else ["--jobs", str(jobs)]
     options += [word for plugin in plugins for word in ("--plugin", plugin)]

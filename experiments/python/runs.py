@@ -13,7 +13,7 @@ from commeff.experiments.config.build import Parts, build
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice, adopt
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.spec import text
+from commeff.experiments.grid.plan.spec import words_of
 from commeff.experiments.python.children import command
 from commeff.experiments.python.results import TrainedRun
 from commeff.experiments.report.data.records import read_record
@@ -82,7 +82,7 @@ def train_given(
     """`run` of words and objects; with an identity, which says what the objects are, a store names their run too."""
     _check_plain({name: value for name, value in keywords.items() if name not in OBJECTS})
     objects = {name: keywords.pop(name) for name in OBJECTS if not isinstance(keywords.get(name, ""), str)}
-    words = [f"{key}={text(value)}" for key, value in keywords.items()]
+    words = words_of(keywords)
     choices, complaints = adopt([*plugins])
     for complaint in complaints:
         print(complaint, file=sys.stderr)

@@ -222,7 +222,7 @@ def _reproduced(arguments: Arguments) -> Reproduced:
 
 def _check_device(table: PublishedTable) -> None:
     """Refuse GPUs where there are none, which every run would otherwise say by itself."""
-    from commeff.experiments.grid.local.gpus import visible_gpus
+    from commeff.experiments.run.system import visible_gpus
 
     if any(case.settings.get("device") == "cuda" for case in table.cases) and not visible_gpus(os.environ):
         raise ConfigError(["device=cuda: there is no NVIDIA GPU here; go where one is, or leave it out"])

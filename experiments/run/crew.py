@@ -9,28 +9,27 @@ Forks import nothing again and see everything that this process has made. They m
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
-import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 
 from commeff.communicator.wire.group import enough_files, joined, store_in_file
 from commeff.experiments.run.launch.rendezvous import MemberLost
-from commeff.experiments.run.progress import Stop
+from commeff.experiments.run.progress import Stop, stop_on_signals
 from commeff.files import private_folder
 from commeff.training.documents import CheckpointRefused
 
@@ -105,21 +104,23 @@ class Crew(Generic[T]):
         MemberLost: a fork raised an error or died; its traceback is a note of the error.
         CheckpointRefused: a fork refused what it was to go on from; the errors of the others follow from that.
         """
-        results: dict[int, T] = {}
-        requested = False
-        while len(results) < len(self.processes):
-            if stop is not None and stop.requested and not requested:
-                requested = True
+        results, failed, deadline = dict[int, T](), dict[int, Any](), math.inf
+        while (running := {*range(len(self.processes))} - {*results, *failed}) and time.monotonic() < deadline:
+            if stop is not None and stop.requested:
+                stop = None  # once
                 for connection in self.connections:
                     with suppress(OSError):
                         connection.send("stop")
-            for rank, kind, value in self._messages({*range(len(self.processes))} - {*results}):
+            for rank, kind, value in self._messages(running):
                 if kind == "progress":
                     progress(*value)
                 elif kind == "result":
                     results[rank] = value
                 else:
-                    raise self._failure({rank: value}, {*results}, grace)
+                    failed[rank] = value
+                    deadline = min(deadline, time.monotonic() + grace)
+        if failed:
+            raise self._failure(failed)
         return [results[rank] for rank in range(len(self.processes))]
 
     def _messages(self, ranks: set[int]) -> Iterator[tuple[int, str, Any]]:
@@ -139,15 +140,8 @@ class Crew(Generic[T]):
                 process.join(GRACE)
                 yield rank, "died", process.exitcode
 
-    def _failure(self, failed: dict[int, Any], done: set[int], grace: float) -> MemberLost | CheckpointRefused:
+    def _failure(self, failed: dict[int, Any]) -> MemberLost | CheckpointRefused:
         """Why the crew failed: a refusal comes first, then a fork that died; the errors of others follow from it."""
-        deadline = time.monotonic() + grace
-        while (running := {*range(len(self.processes))} - {*failed} - done) and time.monotonic() < deadline:
-            for rank, kind, value in self._messages(running):
-                if kind == "result":
-                    done.add(rank)
-                elif kind != "progress":
-                    failed[rank] = value
         if refusals := [value for value in failed.values() if isinstance(value, str)]:
             return CheckpointRefused(refusals[0])
         dead = {rank: value for rank, value in failed.items() if not isinstance(value, tuple)}
@@ -193,40 +187,35 @@ def crew(
                 forks.connections.append(parent_end)
             yield forks
         finally:
-            end(forks.processes)
-
-
-def end(processes: Sequence[BaseProcess]) -> None:
-    """Kill processes that still live, and wait until all are gone."""
-    for process in processes:
-        process.kill()
-    for process in processes:
-        process.join()
+            for process in forks.processes:
+                process.kill()
+            for process in forks.processes:
+                process.join()
 
 
 def _run(fork: Fork, work: Callable[[Fork], T], prepare: Callable[[int], None]) -> NoReturn:
-    """The whole life of a fork. It ends without destructors, which may wait for ever in a broken group."""
+    """The whole life of a fork."""
+    with stop_on_signals(fork.stop, again=False):
+        try:
+            prepare(fork.rank)
+            threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
+            fork.send("result", work(fork))
+        except CheckpointRefused as refusal:
+            with suppress(OSError):
+                fork.send("refused", str(refusal))
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            with suppress(OSError):
+                fork.send("error", (reason, traceback.format_exc()))
+        leave(0)
 
-    def request(number: int, frame: FrameType | None) -> None:
-        fork.stop.requested = True
 
-    signal.signal(signal.SIGINT, request)
-    signal.signal(signal.SIGTERM, request)
-    try:
-        prepare(fork.rank)
-        threading.Thread(target=_follow_parent, args=(fork, os.getppid()), daemon=True).start()
-        fork.send("result", work(fork))
-    except CheckpointRefused as refusal:
-        with suppress(OSError):
-            fork.send("refused", str(refusal))
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        with suppress(OSError):
-            fork.send("error", (reason, traceback.format_exc()))
+def leave(code: int) -> NoReturn:
+    """End this process at once: everything is on disk, and destructors may wait for ever in a broken group."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _follow_parent(fork: Fork, parent: int) -> None:

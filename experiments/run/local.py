@@ -63,13 +63,10 @@ def on_processes(
         output = Output(fork.rank, fork.size)
         output.into(run.path)
 
-        def report(step: int, row: dict[str, Any]) -> None:
-            if fork.rank == 0:
-                fork.report(step, row)
-
+        report = Throttled(fork.report) if fork.rank == 0 else lambda step, row: None
         try:
             with fork.group(timeout, own_device(config["device"], fork.rank)):
-                return train(True, Throttled(report), fork.stop)
+                return train(True, report, fork.stop)
         except Exception:
             output.note(traceback.format_exc())
             raise
@@ -96,16 +93,11 @@ def model_bytes(worker: ShardedWorker) -> dict[str, int]:
     parameters = [p for p in worker.computation.parameters.values() if not hasattr(p, "_local_tensor")]
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     return {
-        "parameters": storage_bytes(_local([worker.parameters, *parameters])),
-        "gradients": storage_bytes(_local([worker.gradients, *gradients])),
+        "parameters": storage_bytes([worker.parameters, *parameters]),
+        "gradients": storage_bytes([worker.gradients, *gradients]),
     }
 
 
 def held_bytes(worker: ShardedWorker, strategy: Strategy) -> int:
     """Bytes of parameters, gradients and the method's memory, as they lie there."""
     return sum(model_bytes(worker).values()) + sum(measure_memory(strategy, (worker.parameters,)).values())
-
-
-def _local(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """This process's part of tensors that FSDP shards."""
-    return [getattr(tensor, "_local_tensor", tensor).detach() for tensor in tensors]

@@ -13,17 +13,18 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, redirect_stderr, suppress
+from contextlib import ExitStack, redirect_stderr
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from commeff.communicator.wire.group import Store, backend, joined, recorded, store_at, within
+from commeff.communicator.wire.group import backend, joined, recorded, store_at, within
 from commeff.experiments.config.contained import end_process
 from commeff.experiments.config.meshes import place
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.crew import leave
 from commeff.experiments.run.launch.logs import Output
 from commeff.experiments.run.launch.membership import Membership, with_processes
 from commeff.experiments.run.launch.rendezvous import Facts, MemberLost, Rendezvous
@@ -79,11 +80,17 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
     if prepared is None:
         time.sleep(GRACE if member.rank > 0 else 0.0)
         leave(MISUSED)
-    facts = {"refusal": prepared} if isinstance(prepared, str) else {"refusal": "", **_facts(prepared, member.rank)}
+    facts = whereabouts() | {"refusal": "", "restarts": member.restarts}
+    if isinstance(prepared, str):
+        facts["refusal"] = prepared
+    else:
+        facts |= {"run": prepared.run.path.name, "place": place(prepared.config, member.rank)}
+    serves = member.serves and member.rank == 0
+    open_store = partial(store_at, member.address, member.port, serve=serves, timeout=timeout)
     try:
-        meeting = within(in_time(partial(_open_store, member, timeout), timeout), f"commeff/{member.job}")
+        meeting = within(in_time(open_store, timeout), f"commeff/{member.job}")
         rendezvous = Rendezvous(meeting, member.rank, member.size, timeout)
-        rendezvous.report(whereabouts() | facts | {"restarts": member.restarts})
+        rendezvous.report(facts)
         seat = Seat(member, rendezvous, output, timeout)
         code = _lead(seat, prepared, finish) if member.rank == 0 else _follow(seat, prepared)
     except Exception as error:  # the store is not there, or no longer
@@ -92,23 +99,6 @@ def take_part(member: Membership, compose: Callable[[], dict[str, Any]], store: 
         output.note(traceback.format_exc())
         code = 1
     leave(code)
-
-
-def _facts(prepared: Prepared, rank: int) -> dict[str, str]:
-    where = place(prepared.config, rank)
-    return {"run": prepared.run.path.name} | ({"place": where} if where else {})
-
-
-def leave(code: int) -> NoReturn:
-    """End this process at once: everything is on disk, and destructors of a broken group may block."""
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):
-            stream.flush()
-    os._exit(code)
-
-
-def _open_store(member: Membership, timeout: float) -> Store:
-    return store_at(member.address, member.port, serve=member.serves and member.rank == 0, timeout=timeout)
 
 
 def in_time(make: Callable[[], T], seconds: float) -> T:
@@ -167,15 +157,15 @@ def _lead(seat: Seat, prepared: Prepared | str, finish: Finish) -> int:
             code = 2 if isinstance(error, ConfigError) else 1
             for line in str(error).splitlines():
                 output.say(line)
-            rendezvous.abort(code)
+            rendezvous.decide(code)
             return code
         if summary is not None:
-            rendezvous.abort(0)
+            rendezvous.decide(0)
             print(f"{prepared.run.path} is finished already; its summary:", file=sys.stderr)
             return finish(prepared.run.path, summary)
         with stop_on_signals(stop, again=False):
             output.into(prepared.run.path)
-            rendezvous.begin(members)
+            rendezvous.decide(None)
 
             def work(progress: Progress, stop: Stop) -> dict[str, Any]:
                 return recorded(lambda: _train(seat, prepared, progress, stop))

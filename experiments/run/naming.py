@@ -65,7 +65,6 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.experiments.tasks.Quadratic": {"columns": 1},
     "commeff.experiments.tasks.Risk": {"rows": 1000, "dimension": 10, "drift": 0.2, "sigma": 0.0},
 }
-NAMES = ("resume_from",)  # of these folders only the name decides
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -85,7 +84,8 @@ def run_id(config: Mapping[str, Any]) -> str:
     (True, False)
     """
     relevant = deciding(config)
-    relevant |= {name: Path(relevant[name]).name for name in NAMES if name in relevant}
+    if "resume_from" in relevant:
+        relevant["resume_from"] = Path(relevant["resume_from"]).name  # only the name of that folder decides
     relevant |= {"whole": True} if meshed(config) and config.get("nproc") == 1 else {}  # its bytes are others
     plugins = {target: [split(target)[1], source_digest(target)] for target in plugins_in(relevant)}
     text = json.dumps(_lasting(relevant), sort_keys=True)

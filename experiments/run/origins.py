@@ -191,19 +191,11 @@ def _facts(target: str) -> dict[str, str]:
     module = sys.modules[locate(target).__module__]
     file, name = Path(module.__file__ or ""), _name(target)
     facts = {} if name.endswith(".py") else _package(name)
-    if "commit" not in facts:
-        facts |= checkout(file)
+    if "commit" not in facts and (commit := revision(file)):
+        remote = git(file.parent, "remote", "get-url", "origin")
+        top = git(file.parent, "rev-parse", "--show-toplevel") or ""
+        facts |= {"repository": public(remote) if remote else Path(top).name, "commit": commit}
     return facts | {"digest": source_digest(target)}
-
-
-def checkout(file: Path) -> dict[str, str]:
-    """Repository and commit of a file that is in one."""
-    commit = revision(file)
-    if not commit:
-        return {}
-    remote = git(file.parent, "remote", "get-url", "origin")
-    top = git(file.parent, "rev-parse", "--show-toplevel") or ""
-    return {"repository": public(remote) if remote else Path(top).name, "commit": commit}
 
 
 def _package(name: str) -> dict[str, str]:
@@ -212,19 +204,14 @@ def _package(name: str) -> dict[str, str]:
     if not distributions:
         return {}
     about = metadata.distribution(distributions[0])
-    links = {
-        label.strip().lower(): url.strip() for label, _, url in map(_parts, about.metadata.get_all("Project-URL") or ())
-    }
+    listed = [link.partition(",") for link in about.metadata.get_all("Project-URL") or ()]
+    links = {label.strip().lower(): url.strip() for label, _, url in listed}
     links |= {"home": about.metadata["Home-page"]} if about.metadata["Home-page"] else {}
     facts = {"version": about.version}
     facts |= next(({"repository": public(links[label])} for label in LINKS if label in links), {})
     origin = json.loads(about.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id")
     return facts | ({"repository": public(origin["url"]), "commit": commit[:10]} if commit else {})
-
-
-def _parts(link: str) -> tuple[str, str, str]:
-    return link.partition(",")
 
 
 def public(url: str) -> str:

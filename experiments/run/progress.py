@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -181,8 +181,7 @@ class Heartbeat:
         self.progress(step, row)
 
 
-@contextmanager
-def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
+def stop_on_signals(stop: Stop, again: bool = True) -> AbstractContextManager[None]:
     """Let the first SIGINT or SIGTERM request a stop after the step under way, and a second SIGINT stop at once.
 
     Parameters
@@ -196,9 +195,15 @@ def stop_on_signals(stop: Stop, again: bool = True) -> Iterator[None]:
         if again:
             signal.signal(signal.SIGINT, interrupt)
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    return on_signals(request)
+
+
+@contextmanager
+def on_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle SIGINT and SIGTERM while the context lasts."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

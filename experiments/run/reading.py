@@ -1,18 +1,20 @@
-"""Files of a store as a reader finds them: of any kind, size and content, since anybody may have written them.
+"""Files as a reader finds them: of any kind, size and content, since anybody may have written them.
 
-What comes out is plain: names and values, of bounded size and depth, without signs that a terminal would obey.
+What comes out of a store is plain: names and values, of bounded size and depth, without signs that a terminal would
+obey. What cannot be read of the YAML files that people write, grids and sites, is refused in one line.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.escape import visible
 from commeff.files import regular
 
@@ -25,6 +27,7 @@ CHARACTERS = 1_000_000  # of a YAML file, which take some seconds
 VALUES = 200_000  # of one, with every alias written out: a few of them can stand for more than any memory holds
 KEYS = 1_000  # of a mapping in one
 DEPTH = 30  # of lists and mappings in each other in one
+MERGE = "tag:yaml.org,2002:merge"  # of `<<: *anchor`
 
 
 def read_bytes(path: Path) -> bytes:
@@ -106,36 +109,26 @@ class Bounded(yaml.SafeLoader):
         if len(stream) > CHARACTERS:
             raise TooLargeError(f"must have at most {CHARACTERS:,} characters, got more")
         super().__init__(stream)
+        self._left = VALUES
 
     def get_single_node(self) -> yaml.Node | None:
         """The whole document, unless it is beyond the bounds."""
         node = super().get_single_node()
         if node is not None:
-            _measure(node)
+            self._measure(node, ())
         return node
 
-
-def _measure(root: yaml.Node) -> None:
-    """Refuse nodes that are nested too deeply, that hold themselves, or that are too many with aliases written out."""
-    measured: dict[int, tuple[int, int] | None] = {}  # values and depth by the identity of a node; None: under way
-
-    def measure(node: yaml.Node) -> tuple[int, int]:
-        if id(node) in measured:
-            size = measured[id(node)]
-            if size is None:
-                raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
-            return size
-        measured[id(node)] = None
-        inside = [measure(part) for part in _parts(node)]
-        size = 1 + sum(values for values, _ in inside), 1 + max((depth for _, depth in inside), default=0)
-        if size[0] > VALUES:
+    def _measure(self, node: yaml.Node, above: tuple[yaml.Node, ...]) -> None:
+        """Refuse nodes nested too deeply, those that hold themselves, and too many of them with aliases written out."""
+        self._left -= 1
+        if node in above:
+            raise TooLargeError("must not refer to itself, got a part that holds itself; write its values")
+        if self._left < 0:
             raise TooLargeError(f"must have at most {VALUES:,} values with its aliases written out, got more")
-        if size[1] > DEPTH:
+        if len(above) == DEPTH:
             raise TooLargeError(f"must have lists and mappings nested at most {DEPTH} deep, got more")
-        measured[id(node)] = size
-        return size
-
-    measure(root)
+        for part in _parts(node):
+            self._measure(part, (*above, node))
 
 
 def _parts(node: yaml.Node) -> list[yaml.Node]:
@@ -144,6 +137,47 @@ def _parts(node: yaml.Node) -> list[yaml.Node]:
             raise TooLargeError(f"must have at most {KEYS:,} keys in a mapping, got {len(node.value):,}")
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+class Unrepeated(Bounded):
+    """YAML without repeated keys, no larger than files that people write."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping as YAML does, but refuse repeated keys."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            line = node.start_mark.line + 1
+            raise ConfigError([f"{', '.join(twice)} given twice in the part that begins in line {line}; keep one"])
+        return super().construct_mapping(node, deep)
+
+
+class Words(Unrepeated):
+    """The same, every value being text as it stands there: 4:00:00 is no number of seconds, and no is a word."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.yaml_implicit_resolvers = {}
+
+
+def read_yaml(path: Path, kind: str, keys: Sequence[str], loader: type[Unrepeated] = Unrepeated) -> dict[str, Any]:
+    """The mapping in a YAML file; `kind` and `keys` are for the error message."""
+    try:
+        with open(path, encoding="utf-8", opener=regular) as file:
+            raw = yaml.load(file.read(CHARACTERS + 1), loader)
+    except OSError as error:
+        raise ConfigError([f"{kind} {path} cannot be read: {error.strerror}"]) from None
+    except RecursionError:
+        raise ConfigError([f"{kind} {path} refers to itself, or is nested too deeply"]) from None
+    except ConfigError as error:
+        raise ConfigError([f"{kind} {path}: {fault}" for fault in error.faults]) from None
+    except TooLargeError as error:
+        raise ConfigError([f"{kind} {path} {error}"]) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError([f"{kind} {path} is no YAML: {' '.join(str(error).split())}"]) from None
+    if not isinstance(raw, dict):
+        raise ConfigError([f"{kind} {path} holds no settings; it is a mapping with the keys {', '.join(keys)}"])
+    return {str(key): value for key, value in raw.items()}
 
 
 def plain(content: Any) -> Any:

@@ -103,11 +103,7 @@ def run_one(
     launcher = forks.launcher if several else "none"
     facts = launch_info(launcher, wire, [whereabouts()], 0, timeout_seconds(os.environ))
 
-    def work(progress: Progress, stop: Stop) -> dict[str, Any]:
-        if several:
-            return on_processes(config, train_here, run, progress, stop, forks)
-        return train_here(False, progress, stop)
-
+    work = partial(on_processes, config, train_here, run, forks=forks) if several else partial(train_here, False)
     with ExitStack() as resources:
         summary = claim(run, config, facts, resources)
         if summary is not None:
@@ -193,15 +189,13 @@ def supervise(
         if is_interrupt(error):
             run.mark("killed")
             raise
-        kind, where = f"{type(error).__name__}: ", raised_at(error, plugin_files())
-        text = " ".join(str(error).split()) + where
-        if isinstance(error, (MemberLost, ProcessEnding)):
-            kind = ""
+        kind = "" if isinstance(error, (MemberLost, ProcessEnding)) else f"{type(error).__name__}: "
+        where = raised_at(error, plugin_files())
         with suppress(OSError):  # a full disk takes neither
             with open(run.path / "error.txt", "w", encoding="utf-8", opener=regular) as file:
                 file.write(traceback.format_exc())
             run.mark("oom" if _out_of_memory(error) else "failed", error=kind + str(error) + where)
-        raise RunFailed(f"{kind}{text}; see {run.path / 'error.txt'}") from error
+        raise RunFailed(f"{kind}{' '.join(str(error).split())}{where}; see {run.path / 'error.txt'}") from error
     return summary
 
 

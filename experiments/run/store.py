@@ -10,7 +10,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -170,6 +170,15 @@ class RunFolder:
         record |= {"origin": before["origin"]} if "origin" in before else {}
         self.write("status.json", {"state": state, **record, **facts, **place})
 
+    def fail(self, error: str, state: str = "failed") -> None:
+        """Mark a run that did not come to its end, unless another process holds it or nothing can be written."""
+        with suppress(OSError), self.claimed() as claimed:
+            if claimed and self.state not in FINISHED:
+                status = self.read("status.json")
+                self.mark(
+                    state, **{key: status[key] for key in ("step", "steps", "wall") if key in status}, error=error
+                )
+
     def result(self, config: Mapping[str, Any]) -> dict[str, Any] | None:
         """The summary of a finished run, None of any other.
 
@@ -183,24 +192,22 @@ class RunFolder:
         """
         if self.state not in FINISHED:
             return None
-        summary, path, fault = self.read("summary.json"), self.path / "summary.json", "is damaged"
-        whole = "state" in summary
+        summary, name, fault = self.read("summary.json"), "summary.json", "is damaged"
         try:
-            if whole:
-                path = self.path / "config.yaml"
-                text = read_text(path)
+            if "state" in summary:
+                name = "config.yaml"
+                text = read_text(self.path / name)
                 names = {line.partition(":")[0] for line in text.splitlines()}
-                whole = text.endswith("\n") and {*deciding(config)} <= names
-            if whole:
-                path = self.path / "metrics.jsonl"
-                whole = json.loads(read_text(path).split("\n")[-2])["step"] >= summary.get("steps", 0)
+                if text.endswith("\n") and {*deciding(config)} <= names:
+                    name = "metrics.jsonl"
+                    if json.loads(read_text(self.path / name).split("\n")[-2])["step"] >= summary.get("steps", 0):
+                        return summary
         except FileNotFoundError:
-            whole, fault = False, "is missing"
+            fault = "is missing"
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            whole = False
-        if whole:
-            return summary
-        raise ConfigError([f"{path} {fault}, though the run is finished; remove {self.path} to run it again"])
+            pass
+        damage = f"{self.path / name} {fault}, though the run is finished"
+        raise ConfigError([f"{damage}; remove {self.path} to run it again"])
 
     @property
     def state(self) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("commeff", "torch", "numpy", "networkx", "hydra-core")
 TIMEOUT = 300.0  # seconds after which a process that waits for another gives up
-TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")  # beginnings
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+TUNING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_GLOO_", "OMP_NUM_THREADS", VISIBLE)  # beginnings
 
 
 def sys_info() -> dict[str, str]:
@@ -42,7 +43,8 @@ def sys_info() -> dict[str, str]:
 
 def whereabouts() -> dict[str, Any]:
     """One process of a run: where it is, and the variables that change how it computes and communicates."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": tuning(os.environ)}
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(TUNING)}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "cores": cores(), "variables": variables}
 
 
 def launch_info(
@@ -57,12 +59,10 @@ def launch_info(
     [{'rank': 0, 'host': 'a', 'pid': 7, 'cores': 2}]
     """
     common = members[0]["variables"]
-    places = [
-        {"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}} for rank, facts in enumerate(members)
-    ]
-    for place, facts in zip(places, members, strict=True):
-        if facts["variables"] != common:
-            place["variables"] = facts["variables"]
+    places = []
+    for rank, facts in enumerate(members):
+        own = {"variables": facts["variables"]} if facts["variables"] != common else {}
+        places.append({"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}, **own})
     return {
         "launcher": launcher,
         "world_size": len(members),
@@ -72,15 +72,6 @@ def launch_info(
         "members": places,
         "variables": common,
     }
-
-
-def tuning(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change how processes communicate and compute.
-
-    >>> tuning({"NCCL_DEBUG": "INFO", "HOME": "/root", "GLOO_SOCKET_IFNAME": "eth0"})
-    {'GLOO_SOCKET_IFNAME': 'eth0', 'NCCL_DEBUG': 'INFO'}
-    """
-    return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
 
 
 def timeout_seconds(environment: Mapping[str, str]) -> float:
@@ -117,13 +108,18 @@ def cpu_name() -> str:
 
 def gpu_names() -> list[str]:
     """The names of NVIDIA's GPUs, from nvidia-smi: a process that counts them with torch cannot fork to use them."""
-    try:
-        query = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
-        )
-    except OSError:
-        return []
-    return [] if query.returncode else query.stdout.strip().splitlines()
+    return (_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """The names by which CUDA knows the GPUs that this process may use: indices, or the UUIDs that SLURM gives.
+
+    >>> visible_gpus({"CUDA_VISIBLE_DEVICES": "2,GPU-8f"}), visible_gpus({"CUDA_VISIBLE_DEVICES": ""})
+    (['2', 'GPU-8f'], [])
+    """
+    if VISIBLE in environment:
+        return [name.strip() for name in environment[VISIBLE].split(",") if name.strip()]
+    return [str(index) for index in range(len(gpu_names()))]
 
 
 def own_device(kind: str, local_rank: int = 0) -> torch.device:
@@ -179,8 +175,12 @@ def revision(file: Path) -> str:
 
 def git(folder: Path, *arguments: str) -> str | None:
     """Git's answer in a folder; None if it refuses, or is not there."""
+    return _output("git", "-C", str(folder), *arguments)
+
+
+def _output(*words: str) -> str | None:
+    """What a command prints; None if it fails, or is not there."""
     try:
-        words = ["git", "-C", str(folder), *arguments]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

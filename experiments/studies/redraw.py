@@ -44,7 +44,7 @@ def redraw(folder: Path, file: Path, settings: Sequence[str] = (), metric: str |
     with private_folder() as temporary:
         store = Path(temporary, "runs")
         store.mkdir()
-        cells = expand(read_grid(file, settings), store).cells
+        cells = expand(read_grid(file, settings), store)[0]
         curves = dict(iter(pd.read_csv(folder / "figures" / "convergence.csv").groupby("run")))
         if missing := curves.keys() - {cell.folder.name for cell in cells}:
             raise SystemExit(f"{file} must plan the runs of {folder}; it has no {min(missing)}")

@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 from commeff.experiments.config.plugins import admit
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.local.gpus import VISIBLE
 from commeff.experiments.grid.local.server import BUSY, CLOSED
 from commeff.experiments.run.local import LOCAL, Forks
 from commeff.experiments.run.progress import Stop, Throttled
 from commeff.experiments.run.runner import RunBusy, RunFailed, run_one
 from commeff.experiments.run.store import RunFolder
+from commeff.experiments.run.system import VISIBLE
 from commeff.files import regular
 
 GRACE = 60.0  # seconds that a cell has to write a checkpoint once it should stop
@@ -71,9 +71,7 @@ def run_cell(
         code = 1
     except ConfigError as error:  # what was possible when the grid was planned is so no longer
         send(str(error))
-        with suppress(OSError), RunFolder(folder).claimed() as claimed:
-            if claimed:
-                RunFolder(folder).mark("failed", error=str(error))
+        RunFolder(folder).fail(str(error))
         print(error, file=sys.stderr)
         code = 1
     leave(folder, code)

@@ -10,20 +10,22 @@ import math
 import os
 import signal
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from commeff.experiments.grid.local.gpus import Gpus, visible_gpus
 from commeff.experiments.grid.local.server import BUSY, ForkServer, count_oom_kills, describe_exit
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run.progress import RowWords, on_signals
 from commeff.experiments.run.store import BAD, FINISHED, RunFolder
+from commeff.experiments.run.system import visible_gpus
 
 if TYPE_CHECKING:
     from commeff.experiments.grid.local.view import Watch
@@ -59,10 +61,16 @@ class Limits:
 
 
 @dataclass
-class _Running:
+class Running:
+    """A cell that runs here: its process, and how far it is."""
+
     cell: Cell
     process: BaseProcess
     connection: Connection
+    gpus: tuple[str, ...]
+    words: RowWords
+    step: int = 0
+    row: dict[str, Any] = field(default_factory=dict)
     start: float = field(default_factory=time.monotonic)
     stop: float | None = None  # when it was told to stop
     late: bool = False  # told because of the timeout
@@ -97,17 +105,16 @@ class Scheduler:
         self.interrupts = 0
         self.left: set[str] = set()
         self._oom_kills = count_oom_kills()
-        self._gpus: Gpus | None = None  # counted once a cell needs one
-        self._running: list[_Running] = []
+        self._running: list[Running] = []
         self._start_time = time.time()
         self._view: Watch
 
-    def run(self, cells: Sequence[Cell], view: Watch) -> dict[str, str]:
-        """Run the cells; the state of every cell that has ended, by run."""
+    def run(self, cells: Sequence[Cell], view: Watch) -> None:
+        """Run the cells."""
         self._view = view
         waiting, elsewhere = deque(cells), deque[Cell]()
         last_look = 0.0
-        with self._signals():
+        with on_signals(self._interrupt):
             try:
                 while waiting or elsewhere or self._running:
                     while waiting and self._has_room(waiting[0]) and self._goes_on:
@@ -121,11 +128,13 @@ class Scheduler:
                         self.left |= {cell.folder.name for cell in (*waiting, *elsewhere) if self.limits.over}
                         break
                     self._watch(elsewhere)
-                    self._view.tick(len(waiting), len(elsewhere))
+                    self._view.tick(self._running, len(waiting), len(elsewhere))
             finally:
                 for running in self._running:
                     running.process.kill()
-        return self.states
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += 1
 
     @property
     def _goes_on(self) -> bool:
@@ -140,9 +149,9 @@ class Scheduler:
         folder = RunFolder(cell.folder)
         state = folder.state
         fresh = state in BAD and state != "killed" and folder.read("status.json").get("time", 0.0) > self._start_time
-        if (state in FINISHED or fresh) and cell.folder.name not in self.states:
+        if ended := state in FINISHED or fresh:
             self._end(cell, state, 0.0)
-        return state in FINISHED or fresh
+        return ended
 
     def _start(self, cell: Cell, elsewhere: deque[Cell]) -> None:
         if self._ended_elsewhere(cell):
@@ -150,21 +159,20 @@ class Scheduler:
         if RunFolder(cell.folder).busy:
             elsewhere.append(cell)
             return
+        gpus: tuple[str, ...] = ()
         if self._launch and cell.processes > 1:
             process, connection = self._server.start(self._launch, cell, self._plugins)
         else:
-            process, connection = self._server.start(
-                _run_cell, dict(cell.config), cell.folder, self._take_gpus(cell), self._plugins
-            )
-        self._running.append(_Running(cell, process, connection))
-        self._view.started(cell)
+            if cell.config["device"] == "cuda":
+                cells_on = Counter(gpu for running in self._running for gpu in running.gpus)
+                gpus = tuple(sorted(self._gpus, key=cells_on.__getitem__)[: cell.processes])
+            process, connection = self._server.start(_run_cell, dict(cell.config), cell.folder, gpus, self._plugins)
+        self._running.append(Running(cell, process, connection, gpus, RowWords(cell.config)))
 
-    def _take_gpus(self, cell: Cell) -> tuple[str, ...]:
-        if cell.config["device"] != "cuda":
-            return ()
-        if self._gpus is None:
-            self._gpus = Gpus(visible_gpus(os.environ))
-        return self._gpus.take(cell)
+    @cached_property
+    def _gpus(self) -> list[str]:
+        """The GPUs, which are dealt to the cells: one takes those with the fewest, one for each of its processes."""
+        return visible_gpus(os.environ)
 
     def _watch(self, elsewhere: deque[Cell]) -> None:
         """Read the messages of the cells, for a moment, and handle those that have ended or should."""
@@ -182,16 +190,16 @@ class Scheduler:
             else:
                 self._stop_if_due(running)
 
-    def _read(self, running: _Running) -> None:
+    def _read(self, running: Running) -> None:
         with suppress(EOFError, OSError):
             while running.connection.poll():
                 message = running.connection.recv()
                 if isinstance(message, str):
                     running.error = message
                 else:
-                    self._view.progress(running.cell, *message)
+                    running.step, running.row = message
 
-    def _stop_if_due(self, running: _Running) -> None:
+    def _stop_if_due(self, running: Running) -> None:
         now, limit = time.monotonic(), self.limits.timeout
         late = bool(limit) and now - running.start > limit
         if (late or self.interrupts or self.limits.over) and running.stop is None:
@@ -201,51 +209,33 @@ class Scheduler:
         elif running.stop is not None and (self.interrupts > 1 or now - running.stop > OUR_GRACE):
             running.process.kill()
 
-    def _finish(self, running: _Running, elsewhere: deque[Cell]) -> None:
+    def _finish(self, running: Running, elsewhere: deque[Cell]) -> None:
         """Write into the run's folder how it ended, where the run could not do so itself."""
         running.process.join()
         self._read(running)
         running.connection.close()
-        if self._gpus is not None:
-            self._gpus.release(running.cell)
         code, folder = running.process.exitcode, RunFolder(running.cell.folder)
         if code == BUSY:
             elsewhere.append(running.cell)
-            self._view.released(running.cell)
             return
-        state, facts = folder.state, {}
+        state, error = folder.state, ""
         if state == "killed" and not code and running.stop is not None and not running.late and not self.interrupts:
             self.left.add(running.cell.folder.name)
             self._view.ended(running.cell, "stopped", time.monotonic() - running.start, "")
             return
         if running.late and state not in FINISHED:
-            state, facts = "timeout", {"error": f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"}
+            state, error = "timeout", f"longer than {self.limits.timeout:g} s; it goes on from a checkpoint"
         elif state in ("queued", "running") or (state == "killed" and code):
             memory = code == -signal.SIGKILL and count_oom_kills() > self._oom_kills
             state = "oom" if memory else "failed" if running.error else "killed"
-            facts = {"error": running.error or describe_exit(code)}
-        if facts:
-            with suppress(OSError), folder.claimed() as claimed:
-                if claimed and folder.state not in FINISHED:
-                    status = folder.read("status.json")
-                    folder.mark(state, **{key: status.get(key) for key in ("step", "steps", "wall")}, **facts)
-        self._end(running.cell, state, time.monotonic() - running.start, facts.get("error", ""))
+            error = running.error or describe_exit(code)
+        if error:
+            folder.fail(error, state)
+        self._end(running.cell, state, time.monotonic() - running.start, error)
 
     def _end(self, cell: Cell, state: str, seconds: float, error: str = "") -> None:
         self.states[cell.folder.name] = state
         self._view.ended(cell, state, seconds, error)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        def count(number: int, frame: FrameType | None) -> None:
-            self.interrupts += 1
-
-        before = {number: signal.signal(number, count) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _run_cell(

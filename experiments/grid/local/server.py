@@ -8,9 +8,8 @@ import multiprocessing
 import os
 import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.run.orphans import end_with_parent
 from commeff.files import make, remove
 
 # Every process would import these anew otherwise.
@@ -57,8 +57,11 @@ class ForkServer:
         process, connection : the process, and our end of the connection.
         """
         resource_tracker.ensure_running()  # it unblocks the signals when it starts, so it has to run already
-        with _signals_blocked():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the server inherits it; ignored ones would be lost
+        try:
             forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         local_end, remote_end = self._context.Pipe()
         process = self._context.Process(target=_ignore_signals, args=(target, *arguments, remote_end))
         try:
@@ -101,19 +104,6 @@ def own_temporary_folder() -> None:
     util.Finalize(None, remove, (folder, lock), exitpriority=-100)  # in this process only, after all that may use it
 
 
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block the signals, and handle them afterwards. A process that starts meanwhile inherits them blocked.
-
-    Ignoring them instead would protect that process too, but a signal that arrives meanwhile would be lost.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _ignore_signals(target: Callable[..., object], *arguments: object) -> None:
     """Ignore the signals instead of blocking them, so that handlers which the target sets will run."""
     for number in SIGNALS:
@@ -123,14 +113,9 @@ def _ignore_signals(target: Callable[..., object], *arguments: object) -> None:
 
 
 def _answer(function: Callable[..., object], arguments: tuple[object, ...], connection: Connection) -> None:
-    def end_with_caller() -> None:
-        with suppress(EOFError, OSError):
-            connection.recv()
-        os._exit(1)  # the caller has ended
-
     os.setsid()  # Ctrl-C is for the caller
     os.dup2(2, 1)  # what a plug-in prints is no part of the command's output
-    threading.Thread(target=end_with_caller, daemon=True).start()
+    end_with_parent()  # the server, which ends with the caller
     try:
         answer: tuple[bool, object] = (True, function(*arguments))
     except Exception as error:  # is raised again in the caller

@@ -22,6 +22,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.local.cell import GRACE, leave, to_log
 from commeff.experiments.grid.local.server import describe_exit
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.grid.plan.spec import words_of
 from commeff.experiments.run.orphans import end_with_parent
 from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.store import RunFolder
@@ -54,14 +55,13 @@ def started_step(run: RunFolder, environment: Mapping[str, str]) -> str | None:
 def run_step(cell: Cell, plugins: Sequence[str], connection: Connection) -> None:
     """Run a cell as a step; any message over the connection, or its end, means: stop with a checkpoint."""
     to_log(cell.folder)
-    difference = _difference(cell, plugins)
-    if difference:
+    if difference := _difference(cell, plugins):
         _fail(cell, difference)
     run, stop = RunFolder(cell.folder), Stop()
     before = run.read("status.json")
     resources = [f"--ntasks={cell.processes}", f"--cpus-per-task={cell.config['threads']}", "--kill-on-bad-exit=1"]
     step = subprocess.Popen(
-        ["srun", *resources, *own_command(), *cell.words(cell.folder.parent, plugins)],
+        ["srun", *resources, *own_command(), *cell.words(plugins)],
         preexec_fn=_end_with_us,  # no other thread is there yet
     )
     threading.Thread(target=_stop_on_message, args=(connection, run, step, stop), daemon=True).start()
@@ -81,10 +81,7 @@ def _end_with_us() -> None:
 
 
 def _fail(cell: Cell, why: str) -> NoReturn:
-    run = RunFolder(cell.folder)
-    with suppress(OSError), run.claimed() as claimed:
-        if claimed:
-            run.mark("failed", error=why)
+    RunFolder(cell.folder).fail(why)
     leave(cell.folder, 1)
 
 
@@ -95,7 +92,7 @@ def _difference(cell: Cell, plugins: Sequence[str]) -> str:
     from commeff.experiments.run.naming import run_id
 
     try:
-        run = run_id(compose([f"{key}={value}" for key, value in cell.settings.items()], adopt(plugins)[0]))
+        run = run_id(compose(words_of(cell.settings), adopt(plugins)[0]))
     except ConfigError as error:
         return str(error)
     return "" if run == cell.folder.name else f"its settings make {run} here: commeff or a plug-in is another version"

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,9 +17,12 @@ from rich.text import Text
 
 from commeff.experiments.escape import visible
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.run.progress import RowWords, quality
+from commeff.experiments.run.progress import quality
 from commeff.experiments.run.reading import read_text
 from commeff.experiments.run.store import BAD, RunFolder
+
+if TYPE_CHECKING:
+    from commeff.experiments.grid.local.scheduler import Running
 
 NOTHING = {"done": "nothing measured", "diverged": "nothing finite measured"}  # where there is no result
 LAST_LINES = 4  # of a traceback
@@ -50,14 +53,13 @@ class _Quiet(Console):
 class Watch:
     """Counts the cells, and prints a line for each that ends: its result, or why it failed."""
 
-    def __init__(self, cells: Sequence[Cell], store: Path, plugins: Sequence[str], remaining: float | None) -> None:
+    def __init__(self, cells: Sequence[Cell], plugins: Sequence[str], remaining: float | None) -> None:
         self.console = _Quiet(stderr=True, highlight=False, soft_wrap=True)
-        self._total, self._store, self._plugins = len(cells), store, plugins
+        self._total, self._plugins = len(cells), plugins
         self._states: Counter[str] = Counter()
         self._start, self._remaining = time.monotonic(), remaining
-        self._rows: dict[Cell, tuple[float, RowWords, int, dict[str, Any]]] = {}
         self._live: Live | None = None
-        self._drawn, self._waiting, self._elsewhere = 0.0, len(cells), 0
+        self._drawn = 0.0
 
     def __enter__(self) -> Watch:
         if self.console.is_terminal:
@@ -68,18 +70,8 @@ class Watch:
         if self._live is not None:
             self._live.__exit__(None, None, None)
 
-    def started(self, cell: Cell) -> None:
-        """Add a line to the live table."""
-        self._rows[cell] = (time.monotonic(), RowWords(cell.config), 0, {})
-
-    def progress(self, cell: Cell, step: int, row: dict[str, Any]) -> None:
-        """Update the line of a cell."""
-        if cell in self._rows:
-            self._rows[cell] = (*self._rows[cell][:2], step, row)
-
     def ended(self, cell: Cell, state: str, seconds: float, error: str) -> None:
         """Print one line; for a failure also the end of its traceback, and the command that runs it again."""
-        self._rows.pop(cell, None)
         self._states[state] += 1
         folder = RunFolder(cell.folder)
         status = folder.read("status.json")
@@ -92,39 +84,31 @@ class Watch:
         if state in BAD:
             for line in last_lines(cell.folder):
                 self.say(f"    {line}")
-            self.say(f"    again: {cell.command(self._store, self._plugins)}")
+            self.say(f"    again: {cell.command(self._plugins)}")
 
-    def released(self, cell: Cell) -> None:
-        """Remove the line of a cell that another runner has."""
-        self._rows.pop(cell, None)
-
-    def tick(self, waiting: int, elsewhere: int) -> None:
+    def tick(self, running: Sequence[Running], waiting: int, elsewhere: int) -> None:
         """Draw the table again, a few times a second at most."""
-        self._waiting, self._elsewhere = waiting, elsewhere
         if self._live is not None and time.monotonic() - self._drawn > REFRESH:
             self._drawn = time.monotonic()
-            self._live.update(self._table(), refresh=True)
+            self._live.update(self._table(running, waiting, elsewhere), refresh=True)
 
     def say(self, line: str) -> None:
         """Print a line above the table."""
         self.console.print(Text(visible(line)))
 
-    def _table(self) -> Group:
+    def _table(self, running: Sequence[Running], waiting: int, elsewhere: int) -> Group:
         table = Table.grid(padding=(0, 2, 0, 0))
-        for cell, (start, words, step, row) in self._rows.items():
-            steps = cell.config["steps"]
-            bar = ProgressBar(total=steps, completed=step, width=20)
-            took = clock(time.monotonic() - start)
-            table.add_row(Text(cell.title), bar, f"{step}/{steps}", took, words(row))
-        return Group(table, Text(self._head()))
-
-    def _head(self) -> str:
-        parts = [f"{count} {state}" for state, count in self._states.items()] + [f"{len(self._rows)} running"]
-        parts += [f"{self._waiting} waiting"] if self._waiting else []
-        parts += [f"{self._elsewhere} run by others"] if self._elsewhere else []
+        for run in running:
+            steps = run.cell.config["steps"]
+            bar = ProgressBar(total=steps, completed=run.step, width=20)
+            took = clock(time.monotonic() - run.start)
+            table.add_row(Text(run.cell.title), bar, f"{run.step}/{steps}", took, run.words(run.row))
+        parts = [f"{count} {state}" for state, count in self._states.items()] + [f"{len(running)} running"]
+        parts += [f"{waiting} waiting"] if waiting else []
+        parts += [f"{elsewhere} run by others"] if elsewhere else []
         elapsed = time.monotonic() - self._start
         remaining = f", about {clock(max(0.0, self._remaining - elapsed))} left" if self._remaining else ""
-        return f"{', '.join(parts)}; {clock(elapsed)}{remaining}"
+        return Group(table, Text(f"{', '.join(parts)}; {clock(elapsed)}{remaining}"))
 
 
 def last_lines(folder: Path) -> list[str]:

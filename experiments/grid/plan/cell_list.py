@@ -32,14 +32,12 @@ class CellList:
     ----------
     name, title : of the grid.
     store : the folder of its runs.
-    plugins : files or modules with which they were composed.
     cells : in the order of the grid.
     """
 
     name: str
     title: str
     store: Path
-    plugins: tuple[str, ...]
     cells: tuple[Cell, ...]
 
     @property
@@ -49,15 +47,10 @@ class CellList:
         return [str(UnknownPart(target)) for target in targets.values() if not known(target)]
 
 
-def absolute(plugins: Sequence[str]) -> list[str]:
-    """Plug-ins as they are named from any folder."""
-    return [str(Path(p).absolute()) if p.endswith(".py") else p for p in plugins]
-
-
 def write_cells(path: Path, listed: CellList) -> None:
-    """Write a list, with full paths for the store and the files of plug-ins."""
-    head = {"version": VERSION, "name": listed.name, "title": listed.title, "plugins": absolute(listed.plugins)}
-    lines: list[dict[str, Any]] = [head | {"store": str(listed.store.absolute())}]
+    """Write a list, with the full path of the store."""
+    head = {"version": VERSION, "name": listed.name, "title": listed.title, "store": str(listed.store.absolute())}
+    lines: list[dict[str, Any]] = [head]
     lines += [{"run": cell.folder.name} | {part: getattr(cell, part) for part in PARTS} for cell in listed.cells]
     rewrite(path, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -73,7 +66,7 @@ def read_cells(path: Path) -> CellList:
             raise TypeError
         parts = [{part: line[part] for part in PARTS} | {"config": current(line["config"])} for line in lines]
         cells = [Cell(**values, folder=store / line["run"]) for values, line in zip(parts, lines, strict=True)]
-        return CellList(head["name"], head["title"], store, tuple(head["plugins"]), tuple(cells))
+        return CellList(head["name"], head["title"], store, tuple(cells))
     except OSError as error:
         raise ConfigError([f"cell list {path} cannot be read: {error.strerror}"]) from None
     except (KeyError, TypeError, RecursionError, json.JSONDecodeError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.spec import Grid, text
+from commeff.experiments.grid.plan.spec import Grid, text, words_of
 from commeff.experiments.run.store import FINISHED, STATES, RunFolder, check_version
 
 KEEPS_NONE = f"--only {{}} keeps no cell; give key=value, a state ({', '.join(STATES)}) or a run"
@@ -78,36 +78,33 @@ class Cell:
         """Its name, and what tells it from other cells."""
         return in_words(self.apart, self.name, self.seed)
 
-    def words(self, store: Path, plugins: Sequence[str] = ()) -> list[str]:
+    def words(self, plugins: Sequence[str] = ()) -> list[str]:
         """The arguments of `commeff` that run this cell alone."""
-        words = [f"{key}={value}" for key, value in self.settings.items()]
         files = [word for plugin in plugins for word in ("--plugin", plugin)]
-        return ["train", *files, *words, "--store", str(store)]
+        return ["train", *files, *words_of(self.settings), "--store", str(self.folder.parent)]
 
-    def command(self, store: Path, plugins: Sequence[str] = ()) -> str:
+    def command(self, plugins: Sequence[str] = ()) -> str:
         """The command that runs this cell alone."""
-        return shlex.join(["commeff", *self.words(store, plugins)])
+        return shlex.join(["commeff", *self.words(plugins)])
 
 
-class Faults:
-    """Why cells cannot run: each reason once, with the first cell that it stops and the number of others."""
+Fault = tuple[int, Mapping[str, str], ConfigError]  # a cell's number and settings, and why it cannot run
 
-    def __init__(self) -> None:
-        self._cells: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
 
-    def add(self, number: int, settings: Mapping[str, str], error: ConfigError) -> None:
-        """Add the reasons why a cell cannot run."""
+def fault_lines(faults: Iterable[Fault]) -> list[str]:
+    """Why cells cannot run: each reason once, with the first cell that it stops and the number of others.
+
+    Such as 'cell 37 and 2 more (method=dsgd seed=0): why'.
+    """
+    cells: dict[str, list[tuple[int, Mapping[str, str]]]] = {}
+    for number, settings, error in faults:
         for reason in error.faults:
-            self._cells.setdefault(reason, []).append((number, settings))
-
-    def lines(self) -> list[str]:
-        """Such as 'cell 37 and 2 more (method=dsgd seed=0): why'."""
-        lines = []
-        for reason, cells in self._cells.items():
-            (number, settings), others = cells[0], f" and {len(cells) - 1} more" if len(cells) > 1 else ""
-            words = " ".join(f"{key}={value}" for key, value in settings.items())
-            lines.append(f"cell {number}{others} ({words}): {reason}")
-        return lines
+            cells.setdefault(reason, []).append((number, settings))
+    lines = []
+    for reason, ((number, settings), *others) in cells.items():
+        more = f" and {len(others)} more" if others else ""
+        lines.append(f"cell {number}{more} ({' '.join(words_of(settings))}): {reason}")
+    return lines
 
 
 def distinguishing_labels(cells: Iterable[tuple[str | None, Mapping[str, str]]]) -> list[dict[str, str]]:
@@ -208,28 +205,32 @@ def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
 
 def rates(cells: Iterable[Cell]) -> dict[str, float]:
     """Mean wall-clock seconds a step of the cells that are finished or begun, by what they have in common."""
-    by_kind: dict[str, list[float]] = {}
-    for cell in cells:
-        status = RunFolder(cell.folder).read("status.json")
-        if status.get("step") and status.get("wall"):
-            for kind in KINDS:
-                by_kind.setdefault(kind_of(cell.config, kind), []).append(status["wall"] / status["step"])
-    return {kind: fmean(seconds) for kind, seconds in by_kind.items()}
+    statuses = ((cell, RunFolder(cell.folder).read("status.json")) for cell in cells)
+    begun = ((cell, status) for cell, status in statuses if status.get("step") and status.get("wall"))
+    return by_kind((cell, status["wall"] / status["step"]) for cell, status in begun)
 
 
-def total(cells: Iterable[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
-    """Seconds of all unfinished cells on `jobs` processes; None where nothing is known.
+def by_kind(timed: Iterable[tuple[Cell, float]]) -> dict[str, float]:
+    """Mean seconds of a step by what cells have in common."""
+    seconds_by_kind: dict[str, list[float]] = {}
+    for cell, seconds in timed:
+        for kind in KINDS:
+            seconds_by_kind.setdefault(kind_of(cell.config, kind), []).append(seconds)
+    return {kind: fmean(seconds) for kind, seconds in seconds_by_kind.items()}
+
+
+def total(cells: Sequence[Cell], per_step: Mapping[str, float], jobs: int) -> float | None:
+    """Seconds of unfinished cells on `jobs` processes; None where nothing is known.
 
     A cell keeps as many of them busy as it has processes of its own; one of unknown length counts like the mean. All
     last no less than the longest.
     """
-    unfinished = [cell for cell in cells if not cell.finished]
-    forecasts = [seconds_of(cell, per_step) for cell in unfinished]
+    forecasts = [seconds_of(cell, per_step) for cell in cells]
     estimates = [seconds for seconds in forecasts if seconds is not None]
     if not estimates:
         return None
     filled = [fmean(estimates) if seconds is None else seconds for seconds in forecasts]
-    shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, unfinished, strict=True)) / jobs
+    shared = sum(seconds * cell.slots(jobs) for seconds, cell in zip(filled, cells, strict=True)) / jobs
     return max(shared, *filled)
 
 

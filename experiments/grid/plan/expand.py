@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.registry import locate
 from commeff.experiments.config.schema import ConfigError, built_in, node
-from commeff.experiments.grid.plan.cells import Cell, Faults, distinguishing_labels
-from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings
+from commeff.experiments.grid.plan.cells import Cell, Fault, distinguishing_labels, fault_lines
+from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET, Grid, Settings, words_of
 from commeff.experiments.run.naming import run_id
 from commeff.require import did_you_mean
 
@@ -35,14 +36,7 @@ BUILT = ("method", "compressor", "topology", "schedule", "workers", "collective"
 MESH = ("mesh", "micro_batches", "recompute", "zero", "sequence", "pieces")
 
 
-class Expansion(NamedTuple):
-    """The cells of a grid that can be composed, and a line for each reason why others cannot."""
-
-    cells: list[Cell]
-    faults: list[str]
-
-
-def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion:
+def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[list[Cell], list[str]]:
     """Compose the cells of a grid, seed after seed. A cell that two products share counts once.
 
     Parameters
@@ -50,21 +44,21 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> Expansion
     grid : as `read_grid` gives it.
     store : the folder of runs.
     plugins : choices beside the built-in ones.
+
+    Returns
+    -------
+    cells, faults : the cells that can be composed, and a line for each reason why others cannot.
     """
-    faults, cells = Faults(), dict[str, Cell]()
+    faulty, cells = list[Fault](), dict[str, Cell]()
     labels = _labels([point.settings for point in grid.points])
-    for number, (settings, name) in enumerate(_points(grid, grid.seeds), 1):
-        try:
-            config = compose(_words(settings), plugins)
-            run = run_id(config)
-        except ConfigError as error:
-            faults.add(number, settings, error)
-            continue
+    for number, settings, name, config in _composed(grid, plugins, faulty):
+        run = run_id(config)
         cell_labels = {key: settings.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
     distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
     labelled = [replace(cell, apart=labels) for cell, labels in zip(cells.values(), distinguishing, strict=True)]
-    return Expansion(labelled, [*faults.lines(), *grid.unswept(faults.lines())])
+    faults = fault_lines(faulty)
+    return labelled, [*faults, *grid.unswept(faults)]
 
 
 def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = False) -> tuple[list[str], bool]:
@@ -79,28 +73,28 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     -------
     faults, some_good : a line for each reason; and whether such a cell was found.
     """
-    faults, some_good = Faults(), False
-    for number, (settings, _) in enumerate(_points(grid, grid.seeds), 1):
+    faulty = list[Fault]()
+    composed = _composed(grid, plugins, faulty, settled=False)
+    some_good = next(composed, None) is not None
+    if every:
+        for _ in composed:
+            pass
+    faults = fault_lines(faulty)
+    return [*faults, *grid.unswept(faults)], some_good
+
+
+def _composed(
+    grid: Grid, plugins: Sequence[Choice], faults: list[Fault], settled: bool = True
+) -> Iterator[tuple[int, Settings, str | None, dict[str, Any]]]:
+    """Number, settings, name and configuration of every cell, seed after seed; `faults` gets those that have none."""
+    for number, (seed, point) in enumerate(product(grid.seeds or (None,), grid.points), 1):
+        settings = point.settings | ({} if seed is None else {"seed": str(seed)})
         try:
-            compose(_words(settings), plugins, settled=False)
+            config = compose(words_of(settings), plugins, settled=settled)
         except ConfigError as error:
-            faults.add(number, settings, error)
-            continue
-        some_good = True
-        if not every:
-            break
-    return [*faults.lines(), *grid.unswept(faults.lines())], some_good
-
-
-def _points(grid: Grid, seeds: Sequence[int]) -> Iterator[tuple[Settings, str | None]]:
-    """The settings of every cell, seed after seed, and what its author calls it."""
-    for seed in seeds or (None,):
-        for point in grid.points:
-            yield point.settings | ({} if seed is None else {"seed": str(seed)}), point.name
-
-
-def _words(settings: Settings) -> list[str]:
-    return [f"{key}={value}" for key, value in settings.items()]
+            faults.append((number, settings, error))
+        else:
+            yield number, settings, point.name, config
 
 
 def _labels(points: Sequence[Settings]) -> list[str]:
@@ -165,28 +159,23 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     -------
     cells, faults : the cells with the bytes of their checkpoints, and a line for each reason why some cannot run.
     """
-    rehearsals, faults, sized = Rehearsals(), Faults(), []
+    rehearsals, faulty, sized = Rehearsals(), list[Fault](), list[Cell]()
     for cell in cells:
         try:
             sized.append(cell if cell.finished else replace(cell, checkpoint=rehearsals.checkpoint(cell.config)))
         except ConfigError as error:
-            faults.add(cell.number, cell.settings, error)
+            faulty.append((cell.number, cell.settings, error))
             sized.append(cell)
-    return sized, faults.lines()
+    return sized, fault_lines(faulty)
 
 
 class Rehearsals:
     """Builds each kind of cell once: seeds, steps and rates above 0 change neither what fits nor how large it is.
 
     Cells that follow each other with one task share its data, which are read once.
-
-    Attributes
-    ----------
-    count : how many cells were built.
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self._results: dict[str, int | ConfigError] = {}
         self._task: tuple[str, Task | None] = ("", None)
 
@@ -198,7 +187,6 @@ class Rehearsals:
 
         kind = json.dumps({**built, "task": task}, sort_keys=True)
         if kind not in self._results:
-            self.count += 1
             try:
                 parts = build(config, self._task[1] if self._task[0] == task else None)
                 self._task, self._results[kind] = (task, parts.task), parts.checkpoint

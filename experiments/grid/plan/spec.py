@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.files import read_mapping
+from commeff.experiments.run.reading import read_yaml
 from commeff.require import did_you_mean
 
 Settings = dict[str, str]
+Product = tuple[dict[str, list[str]], str | None]  # the values of each key, and the name
 MAX_CELLS = 10_000
 KEYS = ("title", "base", "seeds", "grid", "exclude", "select", "target", "baseline", "clusters", "step_seconds")
 SHOWN = ("labels", "order", "half_dense")  # how a report shows it
@@ -90,7 +91,7 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     ConfigError : with all that is wrong.
     """
     keys = (*KEYS, *SHOWN)
-    raw = read_mapping(path, "grid file", keys)
+    raw = read_yaml(path, "grid file", keys)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, keys)}" for key in raw if key not in keys]
     base = _base(raw.get("base"), overrides, faults)
     base_node = raw["base"] if isinstance(raw.get("base"), dict) else {}
@@ -102,7 +103,11 @@ def read_grid(path: Path, overrides: Sequence[str] = (), max_cells: int = MAX_CE
     if count > max_cells:
         reason = f"{path.name} must have at most {max_cells:,} cells, excluded ones counted, got {count:,}"
         raise ConfigError([*faults, f"{reason}; sweep less, or allow more with --max-cells"])
-    points = [Point(base | settings, name) for axes, name in products for settings in _combinations(axes)]
+    points = [
+        Point(base | dict(zip(axes, values, strict=True)), name)
+        for axes, name in products
+        for values in product(*axes.values())
+    ]
     remaining = _without(points, [item for _, item in _items(raw, "exclude", faults)], faults)
     grid = Grid(
         path.stem,
@@ -133,6 +138,11 @@ def text(value: Any) -> str:
         except RecursionError:
             raise ConfigError(["a list of the grid file holds itself; write its values"]) from None
     return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def words_of(settings: Mapping[Any, Any]) -> list[str]:
+    """Settings as one writes them on the command line."""
+    return [f"{key}={text(value)}" for key, value in settings.items()]
 
 
 def _base(node: Any, overrides: Sequence[str], faults: list[str]) -> Settings:
@@ -167,10 +177,7 @@ def _items(raw: Mapping[str, Any], part: str, faults: list[str]) -> Iterator[tup
             faults.append(f"{part}: entry {i} must hold settings, such as {{method: dsgd}}, got {item!r}")
 
 
-def _product(
-    number: int, node: dict[Any, Any], overrides: Sequence[str], faults: list[str]
-) -> tuple[dict[str, list[str]], str | None]:
-    """The values of each key, and the name."""
+def _product(number: int, node: dict[Any, Any], overrides: Sequence[str], faults: list[str]) -> Product:
     overridden = {word.partition("=")[0] for word in overrides}
     axes: dict[str, list[str]] = {}
     for key, value in node.items():
@@ -191,14 +198,7 @@ def _product(
     return axes, None if node.get("name") is None else str(node["name"])
 
 
-def _combinations(axes: Mapping[str, list[str]]) -> Iterator[Settings]:
-    for values in product(*axes.values()):
-        yield dict(zip(axes, values, strict=True))
-
-
-def _seeds(
-    node: Any, base: Settings, products: Sequence[tuple[dict[str, list[str]], str | None]], faults: list[str]
-) -> list[int]:
+def _seeds(node: Any, base: Settings, products: Sequence[Product], faults: list[str]) -> list[int]:
     places = [
         *(["base"] if "seed" in base else []),
         *(f"entry {i} of the grid" for i, (axes, _) in enumerate(products, 1) if "seed" in axes),
@@ -236,20 +236,14 @@ def _matches(settings: Mapping[str, str], rule: Mapping[Any, Any]) -> bool:
 def _without(points: Sequence[Point], rules: Sequence[dict[Any, Any]], faults: list[str]) -> list[Point]:
     for i, rule in enumerate(rules, 1):
         if not any(_matches(point.settings, rule) for point in points):
-            faults.append(f"exclude: entry {i} removes nothing: no cell has {_words(rule)}")
+            faults.append(f"exclude: entry {i} removes nothing: no cell has {', '.join(words_of(rule))}")
     remaining = [point for point in points if not any(_matches(point.settings, rule) for rule in rules)]
     if points and not remaining:
         faults.append(f"exclude removes all {len(points)} cells; leave some")
     return remaining
 
 
-def _words(rule: Mapping[Any, Any]) -> str:
-    return ", ".join(f"{key}={text(value)}" for key, value in rule.items())
-
-
-def _select(
-    node: Any, products: Sequence[tuple[dict[str, list[str]], str | None]], has_target: bool, faults: list[str]
-) -> dict[str, Any] | None:
+def _select(node: Any, products: Sequence[Product], has_target: bool, faults: list[str]) -> dict[str, Any] | None:
     if node is None:
         return None
     if not isinstance(node, dict) or set(node) != {"over", "by"}:
@@ -303,15 +297,12 @@ def meant(rule: Mapping[Any, Any], cells: Sequence[Mapping[str, str]]) -> str:
     >>> meant({"methud": "psgd"}, cells), meant({"topology": "starr"}, cells), meant({"topology": "star"}, cells)
     ('; did you mean method?', '; did you mean star?', '')
     """
-    values: dict[str, list[str]] = {}
-    for cell in cells:
-        for key, value in cell.items():
-            values.setdefault(key, []).append(value)
     for key, value in rule.items():
-        if str(key) not in values:
-            return did_you_mean(str(key), values)
-        if text(value) not in values[str(key)]:
-            return did_you_mean(text(value), dict.fromkeys(values[str(key)]))
+        values = dict.fromkeys(cell[str(key)] for cell in cells if str(key) in cell)
+        if not values:
+            return did_you_mean(str(key), dict.fromkeys(key for cell in cells for key in cell))
+        if text(value) not in values:
+            return did_you_mean(text(value), values)
     return ""
 
 

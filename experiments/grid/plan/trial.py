@@ -5,38 +5,25 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from commeff.experiments.grid.plan.cells import KINDS, Cell, kind_of
+from commeff.experiments.grid.plan.cells import KINDS, Cell, by_kind, kind_of
 from commeff.experiments.run.progress import Stop
 
 STEPS = 4  # of a trial: the first warms up, after the last is an evaluation
 PATIENCE = 20.0  # seconds in which all trials are to be over; a step that has begun is waited for
 
 
-@dataclass
-class Timer:
-    """When the steps of a trial were over; it asks the trial to stop when its time is."""
-
-    stop: Stop
-    end: float
-    times: list[float] = field(default_factory=lambda: [time.monotonic()])
-
-    def __call__(self, step: int, row: Mapping[str, Any]) -> None:
-        self.times.append(time.monotonic())
-        self.stop.requested = self.times[-1] > self.end
-
-    def seconds(self, every: int) -> float:
-        """Seconds of a step, with its share of the evaluations."""
-        durations = [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
-        if len(durations) < STEPS:
-            return fmean(durations[1:] or durations)
-        step = fmean(durations[1:-1])
-        return step + max(0.0, durations[-1] - step) / every
+def step_seconds(times: Sequence[float], every: int) -> float:
+    """Seconds of a step with its share of the evaluations, which come every so many; `times`: when steps were over."""
+    durations = [after - before for before, after in pairwise(times)]
+    if len(durations) < STEPS:
+        return fmean(durations[1:] or durations)
+    step = fmean(durations[1:-1])
+    return step + max(0.0, durations[-1] - step) / every
 
 
 def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
@@ -48,28 +35,31 @@ def tried(cells: Iterable[Cell]) -> tuple[dict[str, float], int]:
     from commeff.experiments.run.runner import RunFailed, run_one  # with torch
     from commeff.training.settings import RunSettings
 
-    timed: dict[str, list[float]] = {}
-    end, count = time.monotonic() + PATIENCE, 0
+    timed: list[tuple[Cell, float]] = []
+    end = time.monotonic() + PATIENCE
     for cell in {kind_of(cell.config, KINDS[0]): cell for cell in cells}.values():
         if time.monotonic() > end:
             break
-        stop = Stop()
-        config, timer = dict(cell.config), Timer(stop, end)
+        stop, times = Stop(), [time.monotonic()]
+
+        def note(step: int, row: object, times: list[float] = times, stop: Stop = stop) -> None:
+            times.append(time.monotonic())
+            stop.requested = times[-1] > end
+
+        config = dict(cell.config)
         config |= {"nproc": 1, "steps": STEPS, "evaluate_every": STEPS, "checkpoint_every": 0, "log": []}
         config |= {"resume_from": None}  # whose steps are more
         logging.disable(logging.WARNING)  # what is said of so few steps is not true of the cell
         with tempfile.TemporaryDirectory() as folder:
             try:
-                summary = run_one(config, Path(folder) / "trial", timer, stop)
+                summary = run_one(config, Path(folder) / "trial", note, stop)
             except (RunFailed, ValueError):
                 continue
             finally:
                 logging.disable(logging.NOTSET)
         if summary["state"] == "killed" and not stop.requested:
             raise KeyboardInterrupt
-        if len(timer.times) > 1:
-            count += 1
+        if len(times) > 1:
             every = RunSettings(cell.config["steps"], cell.config["evaluate_every"]).rows_every
-            for kind in KINDS:
-                timed.setdefault(kind_of(cell.config, kind), []).append(timer.seconds(every))
-    return {kind: fmean(seconds) for kind, seconds in timed.items()}, count
+            timed.append((cell, step_seconds(times, every)))
+    return by_kind(timed), len(timed)

@@ -10,7 +10,7 @@ from pathlib import Path
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.command import Request, describe, prepare
 from commeff.experiments.grid.local.srun_step import own_command
-from commeff.experiments.grid.plan.cell_list import CellList, absolute, write_cells
+from commeff.experiments.grid.plan.cell_list import CellList, write_cells
 from commeff.experiments.grid.slurm.script import array, collect, shapes, submit
 from commeff.experiments.grid.slurm.site import Site
 from commeff.files import rewrite, unlinked
@@ -33,9 +33,10 @@ def emit(request: Request, site: Site, folder: Path | None, reports: bool) -> tu
     arrays = shapes(unfinished, site)
     title = describe(request, cells)
     place.mkdir(parents=True, exist_ok=True)
-    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, tuple(request.plugins), unfinished))
+    write_cells(place / "cells.jsonl", CellList(request.name, title, request.place, unfinished))
     command = site.command or shlex.join(own_command())
-    plugins = [f"--plugin {shlex.quote(plugin)}" for plugin in absolute(request.plugins)]
+    absolute = [str(Path(plugin).absolute()) if plugin.endswith(".py") else plugin for plugin in request.plugins]
+    plugins = [f"--plugin {shlex.quote(plugin)}" for plugin in absolute]
     limit = [*plugins, *([f"--timeout {request.limits.timeout:g}"] if request.limits.timeout else [])]
     for shape in arrays:
         _script(place / shape.name, array(shape, site, title, place, command, limit))

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.grid.plan.files import Words, read_mapping
+from commeff.experiments.run.reading import Words, read_yaml
 from commeff.require import did_you_mean
 
 EXAMPLE = Path(__file__).parents[2] / "sites" / "example.yaml"
@@ -51,6 +51,14 @@ OURS = (
     "requeue",
     "signal",
 )  # options of sbatch that are not the site's
+
+KINDS = {  # what a value must be, by its annotation
+    "str | None": "text in one line",
+    "int | None": "a whole number",
+    "int": "a whole number",
+    "tuple[str, ...]": "a list of texts in one line each",
+    "Mapping[str, str]": "variables and their values, such as {OMP_PROC_BIND: close}",
+}
 
 
 @dataclass(frozen=True)
@@ -89,56 +97,35 @@ def find_site(file: Path | None) -> tuple[Site, str]:
 def read_site(path: Path) -> Site:
     """Read a site file; `ConfigError` lists all its faults."""
     types = {f.name: str(f.type) for f in fields(Site)}
-    raw = read_mapping(path, "site file", tuple(types), Words)
+    raw = read_yaml(path, "site file", tuple(types), Words)
     faults = [f"{path.name} has no use for {key!r}{did_you_mean(key, types)}" for key in raw if key not in types]
     values: dict[str, Any] = {}
     for key, value in raw.items():
         if key in types and value not in ("", "null", "~"):
-            words, read = KINDS[types[key]]
             try:
-                values[key] = read(value)
+                values[key] = _read(types[key], value)
             except ValueError:
-                faults.append(f"{path.name}: {key} must be {words}, got {_format(value)}")
+                faults.append(f"{path.name}: {key} must be {KINDS[types[key]]}, got {_format(value)}")
     faults += [f"{path.name}: {fault}" for fault in _unfit(values)]
     if faults:
         raise ConfigError(faults)
     return Site(**values)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\n" in value:
-        raise ValueError
-    return value
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, str) or not re.fullmatch(r"\d+", value):
-        raise ValueError
-    return int(value)
-
-
-def _lines(value: Any) -> tuple[str, ...]:
-    """A list of lines, or a text of several."""
-    if isinstance(value, list):
-        return tuple(_text(line) for line in value)
-    if not isinstance(value, str):
-        raise ValueError
-    return tuple(value.rstrip("\n").split("\n"))
-
-
-def _environment(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(re.fullmatch(r"[A-Za-z_]\w*", str(name)) for name in value):
-        raise ValueError
-    return {str(name): _text(content) for name, content in value.items()}
-
-
-KINDS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {  # by annotation: in words, and how it is read
-    "str | None": ("text in one line", _text),
-    "int | None": ("a whole number", _number),
-    "int": ("a whole number", _number),
-    "tuple[str, ...]": ("a list of texts in one line each", _lines),
-    "Mapping[str, str]": ("variables and their values, such as {OMP_PROC_BIND: close}", _environment),
-}
+def _read(annotation: str, value: Any) -> Any:
+    """A value of the file, text or lists and mappings of it, as its annotation says; `ValueError` if it cannot be."""
+    match annotation, value:
+        case "str | None", str() if "\n" not in value:
+            return value
+        case "int | None" | "int", str() if re.fullmatch(r"\d+", value):
+            return int(value)
+        case "tuple[str, ...]", list():
+            return tuple(_read("str | None", line) for line in value)
+        case "tuple[str, ...]", str():
+            return tuple(value.rstrip("\n").split("\n"))
+        case "Mapping[str, str]", dict() if all(re.fullmatch(r"[A-Za-z_]\w*", str(name)) for name in value):
+            return {str(name): _read("str | None", content) for name, content in value.items()}
+    raise ValueError
 
 
 def _unfit(values: Mapping[str, Any]) -> list[str]:
@@ -174,11 +161,10 @@ def _seconds(time: str) -> int | None:
     match = TIME.fullmatch(time)
     if match is None:
         return None
-    parts = [int(part or 0) for part in (match["first"], match["second"], match["third"])]
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     if match["days"] is None and match["third"] is None:  # minutes come first
-        parts = [0, *parts[:2]]
-    hours, minutes, seconds = parts
-    return int(match["days"] or 0) * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
+        hours, minutes, seconds = 0, hours, minutes
+    return days * 86_400 + hours * 3600 + minutes * 60 + seconds or ENDLESS
 
 
 def _format(value: Any) -> str:

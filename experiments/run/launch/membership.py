@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from commeff.experiments.config.meshes import mesh_size
@@ -91,7 +90,7 @@ def _from_slurm(environment: Mapping[str, str]) -> Membership | None:
         _number(environment, "SLURM_PROCID"),
         size,
         _number(environment, "SLURM_LOCALID"),
-        environment.get("MASTER_ADDR") or hosts(nodes)[0],
+        environment.get("MASTER_ADDR") or first_host(nodes),
         _port(environment, PORTS[(16 * job + int(step)) % len(PORTS)]),
         launcher="srun",
         restarts=_number(environment, "SLURM_RESTART_COUNT", 0),
@@ -99,36 +98,16 @@ def _from_slurm(environment: Mapping[str, str]) -> Membership | None:
     )
 
 
-def hosts(nodelist: str) -> list[str]:
-    """The hosts of a SLURM list, in the list's order.
+def first_host(nodelist: str) -> str:
+    """The first host of a SLURM list.
 
-    >>> hosts("node[003-005,9],login")
-    ['node003', 'node004', 'node005', 'node9', 'login']
-    >>> hosts("r[1-2]n[08,10].cluster")
-    ['r1n08.cluster', 'r1n10.cluster', 'r2n08.cluster', 'r2n10.cluster']
+    >>> first_host("node[003-005,9],login"), first_host("r[1-2]n[08,10].cluster")
+    ('node003', 'r1n08.cluster')
     """
-    if not re.fullmatch(f"{HOSTS}(?:,{HOSTS})*", nodelist):
+    match = re.fullmatch(f"({HOSTS})(?:,{HOSTS})*", nodelist)
+    if match is None:
         raise ValueError(f"SLURM's list of hosts {nodelist!r} cannot be read; set MASTER_ADDR to the first host")
-    names = []
-    for pattern in re.findall(HOSTS, nodelist):
-        pieces = re.split(r"\[([^\]]*)\]", pattern)  # text, ranges, text, ranges, ...
-        names += [
-            "".join(parts) for parts in product(*([p] if i % 2 == 0 else _numbers(p) for i, p in enumerate(pieces)))
-        ]
-    return names
-
-
-def _numbers(ranges: str) -> list[str]:
-    """The numbers in SLURM's brackets, with their leading zeros.
-
-    >>> _numbers("08-10,7")
-    ['08', '09', '10', '7']
-    """
-    numbers: list[str] = []
-    for span in ranges.split(","):
-        first, _, last = span.partition("-")
-        numbers += [f"{i:0{len(first)}}" for i in range(int(first), int(last or first) + 1)]
-    return numbers
+    return re.sub(r"\[(\d+)[^\]]*\]", r"\1", match[1])
 
 
 def with_processes(config: Mapping[str, Any], size: int) -> dict[str, Any]:

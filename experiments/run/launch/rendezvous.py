@@ -41,7 +41,7 @@ class Rendezvous:
 
     Attributes
     ----------
-    members : what each member reported, by rank; empty until the decision.
+    members : what each member reported, by rank; complete from the decision on.
     store : of the session, once there is one.
     """
 
@@ -68,29 +68,26 @@ class Rendezvous:
     def reports(self) -> list[Facts]:
         """Rank 0: wait for the reports of all members; in the order of ranks."""
         deadline = time.monotonic() + self._timeout
-        keys = [f"report/{rank}" for rank in range(self.size)]
-        while missing := [rank for rank, key in enumerate(keys) if not self.store.check([key])]:
+        self.members = [{} for _ in range(self.size)]
+        while missing := [rank for rank, facts in enumerate(self.members) if not facts]:
             if time.monotonic() > deadline:
                 who = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))} of {self.size}"
                 raise TimeoutError(f"{who} did not come within {self._timeout:g} s; is every host up and started?")
             time.sleep(POLL)
-        return [json.loads(self.store.get(key)) for key in keys]
+            for rank in missing:
+                if self.store.check([f"report/{rank}"]):
+                    self.members[rank] = json.loads(self.store.get(f"report/{rank}"))
+        return self.members
 
-    def begin(self, members: list[Facts]) -> None:
-        """Rank 0: decide that the run begins with these members."""
-        self.members = members
-        self.store.set("decision", json.dumps({"code": None, "members": members}))
+    def decide(self, code: int | None) -> None:
+        """Rank 0: decide that the run begins (None), or that every member exits with `code`.
 
-    def abort(self, code: int) -> None:
-        """Rank 0: decide that nothing runs; every member exits with `code`.
-
-        Waits until those who reported have read it, since the store may end with rank 0.
+        Then it waits until those who reported have read it, since the store may end with rank 0.
         """
-        keys = [f"report/{rank}" for rank in range(self.size)]
-        members = [json.loads(self.store.get(key)) if self.store.check([key]) else {} for key in keys]
-        self.store.set("decision", json.dumps({"code": code, "members": members}))
+        self.store.set("decision", json.dumps({"code": code, "members": self.members}))
+        readers = 0 if code is None else sum(map(bool, self.members)) - 1
         deadline = time.monotonic() + GRACE
-        while self.store.add("readers", 0) < sum(map(bool, members)) - 1 and time.monotonic() < deadline:
+        while self.store.add("readers", 0) < readers and time.monotonic() < deadline:
             time.sleep(POLL)
 
     def decision(self) -> int | None:

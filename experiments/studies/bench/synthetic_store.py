@@ -53,7 +53,7 @@ def make_store(store: Path, file: Path, runs: int, described: bool = True) -> li
     runs : how many.
     described : as `commeff grid` leaves a store; otherwise as `commeff train` does, without a grid.
     """
-    cells = expand(read_grid(file), store).cells[:runs]
+    cells = expand(read_grid(file), store)[0][:runs]
     stamp(store)
     for cell in cells:
         _write_run(cell)

@@ -15,8 +15,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.cells import check_space
 from commeff.experiments.grid.plan.expand import expand, rehearse
 from commeff.experiments.grid.plan.spec import read_grid
-from commeff.experiments.grid.plan.trial import Timer
-from commeff.experiments.run.progress import Stop
+from commeff.experiments.grid.plan.trial import step_seconds
 from commeff.experiments.run.store import VERSION, check_version
 
 BASE = "base: {task: quadratic, workers: 4, steps: 3}\n"
@@ -31,7 +30,7 @@ def written(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 def settings(folder: Path, text: str, *overrides: str) -> list[dict[str, str]]:
     grid = read_grid(written(folder, text), overrides)
-    return [dict(cell.settings) for cell in expand(grid, folder / "store").cells]
+    return [dict(cell.settings) for cell in expand(grid, folder / "store")[0]]
 
 
 def test_a_grid_is_a_union_of_products_times_seeds_less_what_is_excluded(tmp_path: Path) -> None:
@@ -72,7 +71,7 @@ def test_words_on_the_command_line_go_into_the_base(tmp_path: Path) -> None:
 
 def test_labels_are_what_differs(tmp_path: Path) -> None:
     text = BASE + "seeds: [0, 1]\ngrid:\n  - {method: psgd, optimizer.lr: [0.1, 0.2]}\n  - {method: local_sgd}\n"
-    cells = expand(read_grid(written(tmp_path, text)), tmp_path / "store").cells
+    cells = expand(read_grid(written(tmp_path, text)), tmp_path / "store")[0]
     assert [dict(cell.labels) for cell in cells[:3]] == [
         {"method": "psgd", "optimizer.lr": "0.1"},
         {"method": "psgd", "optimizer.lr": "0.2"},
@@ -170,7 +169,7 @@ def test_a_store_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_disk_without_room_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters count, not the memories of the method alone, and of the cells only those asked for."""
     text = "base: {task: quadratic, task.dimension: 1000, workers: 4, steps: 3}\n" + PSGD
-    ((cell,), _) = rehearse(expand(read_grid(written(tmp_path, text)), tmp_path / "store").cells)
+    ((cell,), _) = rehearse(expand(read_grid(written(tmp_path, text)), tmp_path / "store")[0])
     assert 4 * 1000 * 8 <= cell.checkpoint < 5 * 1000 * 8
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2 * cell.checkpoint))
     check_space(tmp_path / "store", [cell], jobs=1)
@@ -213,9 +212,9 @@ def test_a_run_that_goes_on_from_another_is_tried_too(tmp_path: Path) -> None:
 
 
 def test_a_step_costs_its_share_of_an_evaluation_and_nothing_of_the_warm_up() -> None:
-    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 12.0, 16.0]).seconds(every=10) == pytest.approx(1.3)
-    assert Timer(Stop(), 0.0, [0.0, 10.0, 11.0, 13.0]).seconds(every=10) == pytest.approx(1.5), "it was stopped"
-    assert Timer(Stop(), 0.0, [0.0, 10.0]).seconds(every=10) == 10.0
+    assert step_seconds([0.0, 10.0, 11.0, 12.0, 16.0], every=10) == pytest.approx(1.3)
+    assert step_seconds([0.0, 10.0, 11.0, 13.0], every=10) == pytest.approx(1.5), "it was stopped"
+    assert step_seconds([0.0, 10.0], every=10) == 10.0
 
 
 @pytest.mark.parametrize(
@@ -237,5 +236,5 @@ def test_a_list_in_the_base_is_refused_in_words(base: str, says: str, tmp_path: 
 
 def test_cells_of_one_name_are_told_apart_by_what_varies(tmp_path: Path) -> None:
     entries = "grid: [{name: ours, method: local_sgd, method.period: [2, 4], optimizer.lr: 0.1}, {method: psgd}]\n"
-    cells = expand(read_grid(written(tmp_path, BASE + entries)), tmp_path / "store").cells
+    cells = expand(read_grid(written(tmp_path, BASE + entries)), tmp_path / "store")[0]
     assert [cell.title for cell in cells] == ["ours period=2 seed 0", "ours period=4 seed 0", "psgd seed 0"]

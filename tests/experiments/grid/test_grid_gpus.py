@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from commeff.experiments.config.compose import compose
-from commeff.experiments.grid.local import gpus as dealt
 from commeff.experiments.grid.local.scheduler import Limits, Scheduler, _run_cell
 from commeff.experiments.grid.local.server import ForkServer
 from commeff.experiments.grid.plan.cells import Cell
+from commeff.experiments.run import system
 from commeff.experiments.run.store import RunFolder
 from tests import owned
 
@@ -58,7 +58,7 @@ def cells(tmp_path: Path, count: int, *tokens: str) -> list[Cell]:
 
 
 def deal(cells: list[Cell], jobs: int, monkeypatch: pytest.MonkeyPatch) -> Sleepers:
-    monkeypatch.setenv(dealt.VISIBLE, "4,5")
+    monkeypatch.setenv(system.VISIBLE, "4,5")
     server: Any = Sleepers(min(jobs, len(cells)))
     Scheduler(Limits(jobs), server).run(cells, Silent())
     return server
@@ -84,8 +84,8 @@ def test_cells_on_the_processor_take_none(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_gpus_are_counted_where_nothing_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dealt, "gpu_names", lambda: ["NVIDIA H200"] * 3)
-    assert dealt.visible_gpus({}) == ["0", "1", "2"]
+    monkeypatch.setattr(system, "gpu_names", lambda: ["NVIDIA H200"] * 3)
+    assert system.visible_gpus({}) == ["0", "1", "2"]
 
 
 def test_the_gpus_of_a_run_are_in_its_env_json(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_parts_are_composed_and_rehearsed_once_for_all_rates_and_seeds(
     assert len(composed) == 4
     rehearsals = Rehearsals()
     sizes = {cell.settings["method"]: rehearsals.checkpoint(cell.config) for cell in cells}
-    assert rehearsals.count == 4
+    assert len(rehearsals._results) == 4
     assert sizes["slowmo"] > sizes["psgd"]
 
 

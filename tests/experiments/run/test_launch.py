@@ -139,7 +139,8 @@ def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
     def decide(first: Rendezvous, second: Rendezvous) -> int | None:
         with ThreadPoolExecutor() as pool:
             decision = pool.submit(second.decision)
-            first.begin(first.reports())
+            first.reports()
+            first.decide(None)
             return decision.result()
 
     assert decide(member(0), member(1)) is None

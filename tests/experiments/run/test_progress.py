@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from rich.console import Console
 
 from commeff import Communicator, methods
+from commeff.experiments.grid.local.scheduler import Running
 from commeff.experiments.grid.local.view import Watch
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.run import progress
@@ -75,14 +77,14 @@ def test_the_live_table_shows_the_rates_of_each_cell(tmp_path: Path) -> None:
     cells = [
         Cell(i, {}, None, {}, {"seed": 0, "steps": 20, "task": {"context": 64}}, tmp_path / str(i)) for i in range(2)
     ]
-    watch = Watch(cells, tmp_path, (), None)
-    for cell in cells:
-        watch.started(cell)
+    watch, process = Watch(cells, (), None), multiprocessing.current_process()
+    ours, _ = multiprocessing.Pipe()
+    running = [Running(cell, process, ours, (), RowWords(cell.config)) for cell in cells]
     console = Console(width=200)
     for row in ROWS:
-        watch.progress(cells[0], int(row["step"]), row)
+        running[0].step, running[0].row = int(row["step"]), row
         with console.capture() as shown:
-            console.print(watch._table())
+            console.print(watch._table(running, 0, 0))
     first, second = shown.get().splitlines()[:2]
     assert "20/20" in first
     assert "192,000 tokens/s, 10% exposed" in first

@@ -159,7 +159,7 @@ def test_a_store_from_before_the_move_is_read_and_its_runs_are_not_repeated(tmp_
 def test_a_list_of_cells_from_before_the_move_means_the_same_runs(tmp_path: Path) -> None:
     config = compose(WORDS)
     cell = Cell(1, {}, None, {}, apart(config), tmp_path / "store" / run_id(config))
-    write_cells(tmp_path / "cells.jsonl", CellList("mine", "Mine", tmp_path / "store", (), (cell,)))
+    write_cells(tmp_path / "cells.jsonl", CellList("mine", "Mine", tmp_path / "store", (cell,)))
     listed = read_cells(tmp_path / "cells.jsonl").cells
     assert listed[0].config == config
     assert changed(listed) == []
