@@ -272,8 +272,7 @@ def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analys
     """A number of the main table, with the decimals that its column has there."""
     of = quantity(analysis.metric)
     if value.log:
-        low, high = value.ends if value.half is not None else (None, None)
-        return significant(value.mean) + TIMES * signed + between(low, high)
+        return significant(value.mean) + TIMES * signed + between(value)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
     half = "" if value.half is None else f" ± {half_width(value, of, places)}"

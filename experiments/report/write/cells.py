@@ -52,7 +52,7 @@ def _width(value: Estimate, scale: float = 1.0) -> str:
     """The interval of a logarithm in brackets, and a mark on any that has no width."""
     if value.half == 0:
         return EQUAL
-    return between(*(scale * end for end in value.ends)) if value.log and value.half is not None else ""
+    return between(value, scale) if value.log else ""
 
 
 def explained(table: Table) -> Table:
