@@ -21,11 +21,10 @@ from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantErro
 from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.grids import StoredGrid, choose, leaves
 from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
-from commeff.experiments.report.data.statistics import first_reached, interval
+from commeff.experiments.report.data.statistics import interval, spans
 from commeff.experiments.report.data.variants import RecordedRun, group, is_number
 from commeff.require import did_you_mean
 
-MUCH = 8.0  # times the least: what is positive and spans more is drawn by logarithm
 COLUMNS = ["x", "y", "low", "high", "n"]
 NAME = "name"  # what a grid's author calls a run
 
@@ -70,7 +69,7 @@ class FigureRun:
 
     def until(self, metric: str, target: str, level: float) -> float:
         """A metric where another first gets as good as a level, NaN if it does not."""
-        row = first_reached(self.record.curve, target, level) if self.record.state == "done" else None
+        row = self.record.reached(target, level)
         return math.nan if row is None or metric not in row else float(row[metric])
 
 
@@ -121,7 +120,7 @@ def kinds(
         If some name is nothing that a run has.
     """
     settings = dict.fromkeys(key for run in runs for key in run.settings)
-    metrics = dict.fromkeys(name for run in runs for name in (*run.record.curve, *_numbers(run.record)))
+    metrics = dict.fromkeys(name for run in runs for name in (*run.record.curve, *run.record.numbers))
     kind_of = {}
     for option, formula in formulas.items():
         for name in formula.names:
@@ -146,10 +145,6 @@ def kinds(
         if key not in settings:
             raise ValueError(f"--per must be a setting of some run, got {key!r}{did_you_mean(key, settings)}")
     return kind_of
-
-
-def _numbers(record: Record) -> list[str]:
-    return [name for name, value in record.summary.items() if isinstance(value, (int, float))]
 
 
 def points(
@@ -190,7 +185,7 @@ def points(
     rows = rows[~rows["point"].isin(bad)] if not curves else rows[good]
     if log is None:
         sent = rows["x"][rows["x"] > 0] if curves and x.text.endswith("bytes") else rows["x"][: 0 if curves else None]
-        log = "x" * (not words and _much(sent)) + "y" * _much(rows["y"])
+        log = "x" * (not words and spans(sent)) + "y" * spans(rows["y"])
     for axis in log:
         low = rows[axis].astype(float) <= 0
         left_out[f"0 or less on a logarithmic axis {axis}"] += 0 if curves else rows[low]["run"].nunique()
@@ -213,9 +208,7 @@ def in_words(left_out: Mapping[str, int]) -> str:
 def _refuse_what_varies(runs: Sequence[FigureRun], kind: Mapping[str, str], per: Sequence[str]) -> None:
     """Refuse keys that vary among runs which are the same at the axes and in what tells lines apart."""
     flat = [{key: v for key, v in run.settings.items() if key.split(".")[-1] != "seed"} for run in runs]
-    varying = [
-        key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1
-    ]
+    varying = [key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1]
     parts = [name.partition(".")[0] for name, role in kind.items() if role == "constant"]
     free = {*kind, *per} | {key for key in varying if key.partition(".")[0] in parts}
     groups: dict[tuple[str | None, ...], list[dict[str, str]]] = {}
@@ -263,11 +256,6 @@ def _rows(runs: Sequence[FigureRun], x: Formula, y: Formula, per: Sequence[str],
             keys = {key: run.settings.get(key, "") for key in per}
             rows.append({"run": run.record.id, "point": point, "step": step, **keys, "x": one, "y": other})
     return pd.DataFrame(rows)
-
-
-def _much(values: pd.Series) -> bool:
-    numbers = values.astype(float)
-    return bool(len(numbers) and 0 < MUCH * numbers.min() <= numbers.max())
 
 
 def _averaged(rows: pd.DataFrame, per: Sequence[str], words: bool, log: bool) -> pd.DataFrame:

@@ -127,7 +127,7 @@ def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | 
 
 def _reached(variant: Variant, goal: Target) -> Reached:
     ended = [run for run in variant.runs if run.record.state in (*FINISHED, "failed")]
-    firsts = [run.reached(goal.metric, goal.level) for run in ended]
+    firsts = [run.record.reached(goal.metric, goal.level) for run in ended]
     table = pd.DataFrame([first for first in firsts if first is not None])
     ways = [way for way in WAYS if way in table and len(table) == len(ended)]
     values = {way: value for way in ways if (value := estimate(table[way])) and value.n == len(ended)}

@@ -49,13 +49,13 @@ class Estimate:
 
 
 def spans(values: Iterable[float]) -> bool:
-    """Are values shown by logarithm: all positive, and the largest many times the least?
+    """Are values shown by logarithm: all positive, and the largest `MUCH` times the least at least?
 
     >>> spans([1e-6, 3e-3]), spans([0.5, 1.0]), spans([0.0, 1.0]), spans([])
     (True, False, False, False)
     """
     every = list(values)
-    return bool(every) and 0 < MUCH * min(every) < max(every)
+    return bool(every) and 0 < MUCH * min(every) <= max(every)
 
 
 def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
@@ -97,10 +97,7 @@ def interval(values: Iterable[float], log: bool) -> tuple[float, float, float]:
         mean, low, high = map(math.exp, interval([math.log(value) for value in finite], log=False))
         return mean, low, high
     result = estimate(finite)
-    if result is None:
-        return math.nan, math.nan, math.nan
-    half = result.half or 0.0
-    return result.mean, result.mean - half, result.mean + half
+    return (result.mean, *result.ends) if result else (math.nan, math.nan, math.nan)
 
 
 def t_quantile(freedom: int) -> float:

@@ -22,7 +22,7 @@ from commeff.experiments.report.data.quantities import (
 )
 from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
-from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
+from commeff.experiments.report.data.variants import RecordedRun, count_states
 from commeff.experiments.run.store import FINISHED
 
 SHOWN = 6  # different values that are written out
@@ -251,12 +251,11 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
 
 def _doubtful(left: Sequence[TableRow]) -> str:
     """Which variants are named neither best nor cheapest, and why."""
-    reasons = [f"{quoted(row.variant.name)} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
+    reasons = []
+    for variant in (row.variant for row in left):
+        done = f"{count_states(variant.runs).get('done', 0)} of {len(variant.runs)} seeds done"
+        reasons.append(f"{quoted(variant.name)} ({variant.chosen.doubts or done})")
     return f"Named neither best nor cheapest: {_values(reasons)}." if reasons else ""
-
-
-def _progress(variant: Variant) -> str:
-    return f"{count_states(variant.runs).get('done', 0)} of {len(variant.runs)} seeds done"
 
 
 def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:

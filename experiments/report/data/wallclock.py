@@ -31,7 +31,7 @@ from commeff.experiments.report.data.computing import Work, work
 from commeff.experiments.report.data.cross_over import cross_over
 from commeff.experiments.report.data.rows import TableRow, Target, shortfall
 from commeff.experiments.report.data.statistics import Estimate, estimate, paired
-from commeff.experiments.report.data.variants import RecordedRun, Variant
+from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.run.store import FINISHED
 from commeff.profiling import Attended, Profile, attended, profile
 
@@ -111,15 +111,8 @@ class Modeller:
         """The method of a run, and what it sends."""
         key = json.dumps({name: value for name, value in config.items() if name not in ("steps", "nproc")}, default=str)
         if key not in self._profiles:
-            strategy, task = build.strategy(config), work(config)
-            self._profiles[key] = strategy, profile(
-                strategy,
-                self._layout or task.layout,
-                config["workers"],
-                seed=config.get("seed", 0),
-                collective=config.get("collective", "auto"),
-                dtype=task.dtype,
-            )
+            strategy, layout = build.strategy(config), self._layout or work(config).layout
+            self._profiles[key] = strategy, profile(strategy, layout, config["workers"], **_settings(config))
         return self._profiles[key]
 
     def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
@@ -142,22 +135,20 @@ class Modeller:
         """What the workers that are present send in a run."""
         key = json.dumps({**config, "steps": steps}, default=str)
         if key not in self._attendances:
-            (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
-            layout = self._layout or task.layout
-            strategy.start(torch.empty(n, layout.d, dtype=task.dtype, device="meta"), layout, Communicator(n))
+            (strategy, sent), settings, n = self.profile(config), _settings(config), config["workers"]
+            layout = self._layout or work(config).layout
+            x = torch.empty(n, layout.d, dtype=settings["dtype"], device="meta")
+            strategy.start(x, layout, Communicator(n))
             who = participation(config, strategy)
             assert who is not None
-            self._attendances[key] = attended(
-                strategy,
-                layout,
-                sent,
-                who.present,
-                steps,
-                seed=config.get("seed", 0),
-                collective=config.get("collective", "auto"),
-                dtype=task.dtype,
-            )
+            self._attendances[key] = attended(strategy, layout, sent, who.present, steps, **settings)
         return self._attendances[key]
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a profile depends on besides method, model and workers."""
+    given = {"seed": config.get("seed", 0), "collective": config.get("collective", "auto")}
+    return given | {"dtype": work(config).dtype}
 
 
 def places_of(
@@ -211,15 +202,11 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
         note = modeller.profile(config)[1].note
     except Exception as error:  # a plug-in's own code runs here
         return VariantSeconds(" ".join(str(error).split()) or type(error).__name__)
-    firsts = {run.seed: reached for run in ended if (reached := _steps_to(run, target)) is not None}
+    reached = [(run, run.record.reached(target.metric, target.level)) for run in ended if target]
+    firsts = {run.seed: math.ceil(first["step"]) for run, first in reached if first is not None}
     seconds = {run.seed: timelines[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
     of = row.reached.of if row.reached else 0
     return VariantSeconds("", config, timelines, firsts, seconds, of, note=note)
-
-
-def _steps_to(run: RecordedRun, target: Target | None) -> int | None:
-    first = run.reached(target.metric, target.level) if target else None
-    return None if first is None else math.ceil(first["step"])
 
 
 def _compared(
@@ -227,21 +214,21 @@ def _compared(
 ) -> VariantSeconds:
     """A variant with its speed-up over the baseline, and where it loses."""
     variant = rows[row.variant.number]
-    baseline = rows[row.baseline.number] if row.baseline else None
-    if baseline is None or baseline is variant or baseline.short or variant.short:
+    if row.baseline is None or row.baseline is row.variant:
         return variant
     numbers = row.variant.number, row.baseline.number
+    baseline = rows[row.baseline.number]
     speed_up = paired(baseline.seconds_to_target, variant.seconds_to_target, log=True)
-    if speed_up is None:
+    if baseline.short or variant.short or speed_up is None:
         return variant
 
     def slowness(bandwidth: float) -> float:
         """The geometric mean of the variant's seconds over the baseline's, less 1, with links of this bandwidth."""
-        seconds = [
+        ours, theirs = (
             {seed: linked(number, bandwidth).seconds(step) for seed, step in rows[number].steps_to_target.items()}
             for number in numbers
-        ]
-        ratio = paired(*seconds, log=True)
+        )
+        ratio = paired(ours, theirs, log=True)
         return ratio.mean - 1.0 if ratio else 0.0
 
     return replace(variant, speed_up=speed_up, loses=cross_over(slowness).words)

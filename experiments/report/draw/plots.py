@@ -14,7 +14,7 @@ from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.names import called, quoted, readable
 from commeff.experiments.report.data.quantities import AGREEMENT, quantity
 from commeff.experiments.report.data.rows import NAMED
-from commeff.experiments.report.data.statistics import Estimate, higher_is_better, mean_curve
+from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits
@@ -68,7 +68,7 @@ def convergence(analysis: Analysis) -> Figure | None:
     caption += f" {clock(analysis)}" if "seconds" in views else ""
     limits = [panels.line_limits(lines, metric) for (_, metric), lines in drawn.items()]
     caption += cut_off(limits, [variant.name for variant in every if variant.diverged])
-    early = [quoted(variant.name) for variant in every if _unfinished(variant)]
+    early = [quoted(v.name) for v in every if any(run.record.state not in FINISHED for run in v.drawn)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
     width = len({metric for _, metric in drawn})
@@ -110,7 +110,10 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     if not sending:
         return None
     scale = quantity("wire_bytes").scale
-    spots = [_spot(analysis, variant, styles[variant.number], cost * scale, final) for variant, cost, final in sending]
+    spots = [
+        Spot(v.kind, v.name, styles[v.number], cost * scale, final, v.kind in analysis.prominent)
+        for v, cost, final in sending
+    ]
     data = pd.DataFrame(
         {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
         for variant, cost, final in sending
@@ -123,7 +126,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
         f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
-    caption += SINGLE * any(spot.half is None for spot in spots)
+    caption += SINGLE * any(spot.final.half is None for spot in spots)
     if not all(spot.named for spot in spots):
         caption += " Named are those on it and the ones in colour; the table has the others."
     caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
@@ -300,15 +303,6 @@ def line_of(
     means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
     means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
     return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged, named)
-
-
-def _spot(analysis: Analysis, variant: Variant, style: Look, cost: float, final: Estimate) -> Spot:
-    named = variant.kind in analysis.prominent
-    return Spot(variant.kind, variant.name, style, cost, final.mean, final.half, final.log, named)
-
-
-def _unfinished(variant: Variant) -> bool:
-    return any(run.record.state not in FINISHED for run in variant.drawn)
 
 
 def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:

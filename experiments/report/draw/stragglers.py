@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.grids import leaves
 from commeff.experiments.report.data.rows import TableRow
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
@@ -68,11 +69,12 @@ def _words(factor: float) -> str:
 
 def _families(analysis: Analysis) -> dict[str, list[TableRow]]:
     """Rows that differ in the straggler alone, and in what is tuned, by the shortest of their names."""
-    aside, families = {KEY, "seed", *analysis.grid.over}, dict[tuple[tuple[str, str], ...], list[TableRow]]()
+    aside, families = {KEY, "seed", *analysis.grid.over}, dict[frozenset[tuple[str, str]], list[TableRow]]()
     for row in analysis.rows:
         run = row.variant.runs[0]
         if run.setting("speeds") is not None and SECONDS in row.variant.curves:
-            families.setdefault(run.settings_without(aside), []).append(row)
+            shared = {key: value for key, value in leaves(run.record.config).items() if key not in aside}
+            families.setdefault(frozenset(shared.items()), []).append(row)
     return {min((row.variant.name for row in rows), key=len): rows for rows in families.values()}
 
 

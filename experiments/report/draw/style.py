@@ -87,14 +87,13 @@ def restyled(analysis: Analysis, style: Mapping[str, Any], in_words: bool = True
     def place(variant: Variant) -> int:
         return order.get(variant.name, order.get(variant.family, len(order)))
 
-    variants = {variant: new(variant) for variant in sorted(analysis.variants, key=place)}
+    variants = {variant: new(variant) for variant in analysis.variants}
     rows = [
         replace(row, variant=variants[row.variant], baseline=variants[row.baseline] if row.baseline else None)
         for row in sorted(analysis.rows, key=lambda row: place(row.variant))
     ]
     return replace(
         analysis,
-        variants=tuple(variants.values()),
         rows=tuple(rows),
         baselines=tuple(variants[base] for base in analysis.baselines),
         targets={

@@ -108,11 +108,6 @@ def words(heading: str, texts: Iterable[str], under: str = "", **settings: bool)
     return Column(heading, under, [word(text) for text in texts], words=True, **settings)
 
 
-def number(value: float | None, text: str) -> Item:
-    """A cell with one number."""
-    return NOTHING if value is None else Item(text, value=value)
-
-
 def label_of(value: str | None) -> Item:
     """A label's value, sorted as a number where it is one."""
     return NOTHING if value is None else Item(value, value=float(value) if is_number(value) else None)

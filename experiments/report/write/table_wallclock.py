@@ -82,19 +82,12 @@ def cluster_table(analysis: Analysis, clock: Wallclock) -> Table:
     return Table(f"modelled_{file_name(name)}", f"Modelled on {name}", columns, notes, pd.DataFrame(data))
 
 
-def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
-    """What the main table's CSV and JSON have of each cluster, a mapping a variant."""
-    lines = []
-    for row in analysis.rows:
-        line: dict[str, object] = {}
-        for clock in clocks:
-            name, row_of = clock.place.name, clock.of(row.variant)
-            mean = row_of.to_target
-            line |= {f"modelled_seconds_to_target_{name}": mean.mean if mean else None}
-            line |= ratio_of(f"modelled_speed_up_{name}", row_of.speed_up)
-            line |= {f"loses_{name}": row_of.loses or None, f"not_modelled_{name}": row_of.reason or None}
-        lines.append(line)
-    return lines
+def main_columns(place: str, row: VariantSeconds) -> dict[str, object]:
+    """What the main table's CSV and JSON have of a variant on a cluster."""
+    mean = row.to_target
+    line: dict[str, object] = {f"modelled_seconds_to_target_{place}": mean.mean if mean else None}
+    line |= ratio_of(f"modelled_speed_up_{place}", row.speed_up)
+    return line | {f"loses_{place}": row.loses or None, f"not_modelled_{place}": row.reason or None}
 
 
 def ratio_of(name: str, ratio: Estimate | None) -> dict[str, object]:
