@@ -177,7 +177,7 @@ def analyse(
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
     counted = plan.half if half is None else half
-    rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
+    rows = tuple(table_row(v, chosen, bases, champions.get(v.task), goals.get(v.task)) for v in variants)
     named = prominent(variants, bases, chosen)
     every = tuple(by_id.values())
     return Analysis(store, plan, rows, chosen, bases, champions, goals, named, every, half=counted)
@@ -209,12 +209,6 @@ def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tu
         raise ValueError(f"--baseline must be the settings of a variant, got {words}{near}; choose from {names}")
     good = {variant.task for variant in matching if not variant.chosen.doubts}
     return tuple(variant for variant in matching if variant.task not in good or not variant.chosen.doubts)
-
-
-def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
-    """The baseline on the same task that shares most labels with a variant, the first of equals."""
-    fitting = [base for base in bases if base.task == variant.task]
-    return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
 
 
 def _target(plan: StoredGrid, metric: str, level: float | None, reference: Variant | None) -> Target | None:

@@ -34,6 +34,7 @@ PACKAGES = ("torch", "commeff", "python")
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
     """Names and values: task, model, workers, steps, seeds, machine, versions, dates."""
     runs = analysis.runs
+    packages = {name: dict.fromkeys(v for run in runs if (v := _environment(run, name))) for name in PACKAGES}
     lines = {
         "task": _values(run.setting("task") for run in runs),
         "model": _values(run.setting("task.model") for run in runs),
@@ -42,7 +43,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         "steps": _values(run.setting("steps") for run in runs),
         "seeds": _values(str(seed) for seed in sorted({run.seed for run in runs})),
         "machine": _values(_machine(run) for run in runs),
-        "versions": ", ".join(_versions(runs)),
+        "versions": ", ".join(f"{name} {' / '.join(versions)}" for name, versions in packages.items() if versions),
         "commit": _values(_environment(run, "commit") for run in runs),
         "plug-ins": _values(words for run in runs for words in plugins(run.record.environment)),
         "runs ended": _dates([_ended(run) for run in runs]),
@@ -90,14 +91,6 @@ def _data(run: RecordedRun) -> str | None:
 def _environment(run: RecordedRun, key: str) -> str | None:
     value = run.record.environment.get(key)
     return None if value is None else str(value)
-
-
-def _versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """Each package with its version, or with all it had."""
-    versions = {name: [_environment(run, name) for run in runs] for name in PACKAGES}
-    return [
-        f"{name} {' / '.join(dict.fromkeys(filter(None, values)))}" for name, values in versions.items() if any(values)
-    ]
 
 
 def _machine(run: RecordedRun) -> str | None:
@@ -185,10 +178,8 @@ def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     """The row that saves most among those whose mean is within a point (or 1 % of the loss) of their baseline's."""
     bases = {row.variant for row in good}
     close = [row for row in good if row.baseline in bases and row.saving and row.saving > 1 and _within(row, analysis)]
-    if not close:
-        return ""
-    row = max(close, key=lambda row: row.saving or 0.0)
-    if row.saving is None or row.difference is None or row.baseline is None:
+    row = max(close, key=lambda row: row.saving or 0.0, default=None)
+    if row is None or row.saving is None or row.difference is None or row.baseline is None:
         return ""
     ties = [other for other in close if other is not row and other.saving == row.saving]
     sends = f"{_with(row.variant.name, ties)} send" if ties else f"{quoted(row.variant.name)} sends"

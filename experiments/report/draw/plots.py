@@ -55,7 +55,7 @@ def convergence(analysis: Analysis) -> Figure | None:
     """The metric, and the training loss, against steps, epochs, bytes, and seconds, measured and simulated."""
     metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
     views = [view for view in VIEWS if not _says_nothing(analysis, view)]
-    drawn = {(view, metric): _lines(analysis, view, metric) for view in views for metric in metrics}
+    drawn = {(view, metric): _few(lines_of_variants(analysis, view, metric)) for view in views for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}
     if not drawn:
         return None
@@ -89,7 +89,7 @@ def _says_nothing(analysis: Analysis, view: str) -> bool:
 def one_by_one(analysis: Analysis) -> Figure | None:
     """Each of many variants before all others."""
     metric = shown_metric(analysis)
-    lines = _lines(analysis, "wire_bytes", metric)
+    lines = lines_of_variants(analysis, "wire_bytes", metric)
     if len(lines) <= NAMED:
         return None
     names, shown = [line.name for line in lines], panels.line_limits(lines, metric)
@@ -138,7 +138,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
 
 def consensus(analysis: Analysis) -> Figure | None:
     """How far the workers' models are apart."""
-    lines = _lines(analysis, "step", "consensus_distance")
+    lines = lines_of_variants(analysis, "step", "consensus_distance")
     disagreeing = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
     if not disagreeing:
         return None
@@ -269,23 +269,21 @@ def shown_metric(analysis: Analysis) -> str:
     return next((name for name in ways if analysis.measured(name)), analysis.metric)
 
 
-def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
-    """The variants that have measured both."""
-    styles = looks(analysis)
+def lines_of_variants(
+    analysis: Analysis, x: str, y: str, curves_of: Callable[[Variant], pd.DataFrame] = lambda variant: variant.curves
+) -> list[Line]:
+    """The variants whose curves have both, by logarithm where their axis is logarithmic."""
+    styles, curves = looks(analysis), {variant: curves_of(variant) for variant in analysis.variants}
 
     def lines(log: bool) -> list[Line]:
-        drawn = (
-            line_of(v, styles[v.number], v.curves, x, y, log, v.kind in analysis.prominent)
-            for v in analysis.variants
-            if {x, y} <= set(v.curves)
-        )
-        return _few([line for line in drawn if line])
+        drawn = []
+        for v, curve in ((v, curve) for v, curve in curves.items() if {x, y} <= {*curve}):
+            means = mean_curve(curve, x, y, log and bool((curve[y].dropna() > 0).all()))
+            means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
+            named = v.kind in analysis.prominent
+            drawn.append(Line(v.kind, v.name, styles[v.number], means, v.diverged, named))
+        return [line for line in drawn if not line.means.empty]
 
-    return on_axis(lines, y)
-
-
-def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
-    """Lines, by logarithm where their axis is logarithmic."""
     linear = lines(False)
     return lines(True) if linear and panels.line_limits(linear, y).logarithm else linear
 
@@ -293,16 +291,6 @@ def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
 def _few(lines: Sequence[Line]) -> list[Line]:
     """Lines that all have names, if they are few enough for it."""
     return [replace(line, named=line.named or len(lines) <= NAMED) for line in lines]
-
-
-def line_of(
-    variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False, named: bool = True
-) -> Line | None:
-    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
-    nothing that its axis can show."""
-    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
-    means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
-    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged, named)
 
 
 def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:

@@ -14,7 +14,7 @@ from commeff.cluster.modelled import Modelled
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called, quoted
 from commeff.experiments.report.data.variants import Variant
-from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
+from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import (
@@ -30,14 +30,11 @@ from commeff.experiments.report.draw.figures import (
     folded,
     lines_of,
 )
-from commeff.experiments.report.draw.panels import Line
 from commeff.experiments.report.draw.plots import (
     SINGLE,
     count_seeds,
     cut_off,
-    line_of,
-    looks,
-    on_axis,
+    lines_of_variants,
     shown_metric,
     unnamed,
     wide,
@@ -157,7 +154,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     """The metric against modelled seconds, a panel for each cluster."""
     metric, parts, frames, shown = shown_metric(analysis), [], [], []
     for clock in clocks:
-        lines = on_axis(partial(_lines, analysis, clock, metric), metric)
+        lines = lines_of_variants(analysis, "modelled_seconds", metric, partial(_curves, clock))
         if not lines:
             continue
         name = clock.place.name
@@ -183,24 +180,18 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data)
 
 
-def _lines(analysis: Analysis, clock: Wallclock, metric: str, log: bool) -> list[Line]:
-    lines = (_line(analysis, variant, clock.of(variant), metric, log) for variant in analysis.variants)
-    return [line for line in lines if line is not None]
-
-
-def _line(analysis: Analysis, variant: Variant, row: VariantSeconds, metric: str, log: bool) -> Line | None:
+def _curves(clock: Wallclock, variant: Variant) -> pd.DataFrame:
+    """The evaluations of the drawn runs that are modelled."""
+    timelines = clock.of(variant).timelines
     frames = [
         run.record.curve.assign(
             run=run.cell.run,
-            modelled_seconds=[row.timelines[run.cell.run].seconds(int(step)) for step in run.record.curve["step"]],
+            modelled_seconds=[timelines[run.cell.run].seconds(int(step)) for step in run.record.curve["step"]],
         )
         for run in variant.drawn
-        if run.cell.run in row.timelines and metric in run.record.curve
+        if run.cell.run in timelines
     ]
-    if not frames:
-        return None
-    style, named = looks(analysis)[variant.number], variant.kind in analysis.prominent
-    return line_of(variant, style, pd.concat(frames), "modelled_seconds", metric, log, named)
+    return pd.concat(frames) if frames else pd.DataFrame()
 
 
 def step_time(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:

@@ -147,7 +147,7 @@ def test_an_exploding_variant_does_not_squeeze_a_panel() -> None:
 
 def test_a_wide_interval_does_not_squeeze_the_tradeoff() -> None:
     spots = [Spot(i, f"v{i}", look(i), 10.0**i, Estimate(1.0 + i / 10, 1e30 * i, 3)) for i in range(3)]
-    assert pareto_front([spot.cost for spot in spots], [spot.value for spot in spots], "val_loss") == [0]
+    assert pareto_front([spot.cost for spot in spots], [spot.final.mean for spot in spots], "val_loss") == [0]
     figure, axes = plt.subplots()
     panels.tradeoff(axes, spots, "val_loss", None)
     assert axes.get_ylim()[1] < 2
