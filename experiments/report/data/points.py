@@ -125,20 +125,17 @@ def kinds(
     for option, formula in formulas.items():
         for name in formula.names:
             part, _, end = name.partition(".")
-            known = bool(end) and part in PARTS and end in NAMES.get(part, [end])
-            kind = (
-                "setting"
-                if name in settings
-                else "metric"
-                if name in metrics or (planned and not end)
-                else "constant" * known
-            )
-            if not kind:
+            if name in settings:
+                kind_of[name] = "setting"
+            elif name in metrics or (planned and not end):
+                kind_of[name] = "metric"
+            elif end and part in PARTS and end in NAMES.get(part, [end]):
+                kind_of[name] = "constant"
+            else:
                 constants = [f"{part}.{end}" for end in NAMES.get(part, [])]
                 near = did_you_mean(name, [*metrics, *settings, *constants])
                 near = near or f"; there are {', '.join(metrics) or 'no metrics'}"
                 raise ValueError(f"{option} must be of metrics, settings and constants of parts, got {name!r}{near}")
-            kind_of[name] = kind
     for key in per:
         if key == NAME and key not in settings:
             raise ValueError("--per name must be of a grid that names its cells, got none: add name: to the grid file")
@@ -233,11 +230,10 @@ def _shown(runs: Sequence[FigureRun], measured: bool, curves: bool) -> list[Figu
     """All runs where nothing is measured, those that ended; curves of what is under way if there is nothing else."""
     if not measured:
         return list(runs)
-    ended = [run for run in runs if run.record.state not in UNFINISHED]
-    done = [run for run in runs if run.record.state == "done"]
     if curves:
+        done = [run for run in runs if run.record.state == "done"]
         return done or [run for run in runs if len(run.record.curve)]
-    return ended
+    return [run for run in runs if run.record.state not in UNFINISHED]
 
 
 def _rows(runs: Sequence[FigureRun], x: Formula, y: Formula, per: Sequence[str], curves: bool) -> pd.DataFrame:

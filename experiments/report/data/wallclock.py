@@ -28,7 +28,7 @@ from commeff.experiments.config.build import participation
 from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
-from commeff.experiments.report.data.cross_over import cross_over
+from commeff.experiments.report.data.cross_over import cross_over, in_words
 from commeff.experiments.report.data.rows import TableRow, Target, shortfall
 from commeff.experiments.report.data.statistics import Estimate, estimate, paired
 from commeff.experiments.report.data.variants import Variant
@@ -231,7 +231,7 @@ def _compared(
         ratio = paired(ours, theirs, log=True)
         return ratio.mean - 1.0 if ratio else 0.0
 
-    return replace(variant, speed_up=speed_up, loses=cross_over(slowness).words)
+    return replace(variant, speed_up=speed_up, loses=in_words(cross_over(slowness)))
 
 
 def _work(rows: Sequence[VariantSeconds]) -> Work | None:
