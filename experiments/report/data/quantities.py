@@ -179,6 +179,16 @@ def between(value: Estimate, scale: float = 1.0) -> str:
     return f" ({low:.3g} to {high:.3g})".replace("-", MINUS)
 
 
+def span(counts: Iterable[int]) -> str:
+    """The least and the most of some counts.
+
+    >>> span([3, 3]), span([3, 1, 2])
+    ('3', '1 to 3')
+    """
+    different = sorted({*counts})
+    return f"{different[0]}" + (f" to {different[-1]}" if len(different) > 1 else "")
+
+
 def spread(mean: float, half: float | None) -> tuple[str, str]:
     """A mean and the half width of its interval, both down to the second digit of the half width.
 

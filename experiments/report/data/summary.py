@@ -19,6 +19,7 @@ from commeff.experiments.report.data.quantities import (
     half_width,
     quantity,
     significant,
+    span,
 )
 from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
@@ -212,9 +213,8 @@ def _seeds(differences: Sequence[Estimate | None]) -> str:
     >>> _seeds([Estimate(0.1, None, 1)]), _seeds([Estimate(0.1, 0.2, 3), Estimate(0.1, 0.2, 5), None])
     ('1 seed', '3 to 5 seeds')
     """
-    counts = sorted({difference.n for difference in differences if difference})
-    most = f" to {counts[-1]}" if len(counts) > 1 else ""
-    return f"{counts[0]}{most} seed{'s' if counts[-1] > 1 else ''}"
+    counts = [difference.n for difference in differences if difference]
+    return f"{span(counts)} seed{'s' if max(counts) > 1 else ''}"
 
 
 def _within(row: TableRow, analysis: Analysis) -> bool:

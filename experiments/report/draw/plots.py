@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.names import called, quoted, readable
-from commeff.experiments.report.data.quantities import AGREEMENT, quantity
-from commeff.experiments.report.data.rows import NAMED
+from commeff.experiments.report.data.quantities import AGREEMENT, quantity, span
+from commeff.experiments.report.data.rows import NAMED, WAYS
 from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
@@ -23,7 +23,6 @@ from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
-VIEWS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")
 ROUNDING = 1e-6  # a part of the largest consensus distance that is agreement: models are float32
 SAME = 1e-3  # by which ratios of epochs to steps differ that are the same
 CROWDED = 20_000  # messages of a step: more are a black disc, and take minutes
@@ -54,7 +53,7 @@ def figures(analysis: Analysis) -> list[Figure]:
 def convergence(analysis: Analysis) -> Figure | None:
     """The metric, and the training loss, against steps, epochs, bytes, and seconds, measured and simulated."""
     metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
-    views = [view for view in VIEWS if not _says_nothing(analysis, view)]
+    views = [view for view in WAYS if not _says_nothing(analysis, view)]
     drawn = {(view, metric): _few(lines_of_variants(analysis, view, metric)) for view in views for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}
     if not drawn:
@@ -120,7 +119,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     )
     reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
     silent = [variant.name for variant, cost, _ in sent if not cost > 0]
-    seeds = count_seeds([final.n for *_, final in sending])
+    seeds = f"n = {span(final.n for *_, final in sending)}"
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
         f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
@@ -250,17 +249,8 @@ def unnamed(analysis: Analysis) -> str:
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
+    lines = f"Lines are means over seeds (n = {span(counts)}), bands 95 % intervals (Student's t)"
     return f"{lines}, on a logarithmic axis those of logarithms." + SINGLE * (min(counts) == 1)
-
-
-def count_seeds(seeds: Sequence[int]) -> str:
-    """How many seeds the variants have.
-
-    >>> count_seeds([3, 3]), count_seeds([3, 1])
-    ('n = 3', 'n = 1 to 3')
-    """
-    return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
 
 
 def shown_metric(analysis: Analysis) -> str:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from commeff.cluster.modelled import Modelled
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called, quoted
+from commeff.experiments.report.data.quantities import span
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.draw import panels
@@ -32,7 +33,6 @@ from commeff.experiments.report.draw.figures import (
 )
 from commeff.experiments.report.draw.plots import (
     SINGLE,
-    count_seeds,
     cut_off,
     lines_of_variants,
     shown_metric,
@@ -65,10 +65,9 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame
     names = [variant.name for variant in analysis.variants if variant.name in known | {*short}]
     numbers = {variant.name: variant.kind for variant in analysis.variants}
     draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers, short=short)
-    seeds = count_seeds(data["n"].tolist())
     caption = (
         f"Modelled, not measured: how many times as fast as {base} a method reaches {target.words} on each "
-        f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
+        f"cluster. Geometric means over seeds (n = {span(data['n'])}), bars 95 % intervals of the ratios paired by "
         f"seed, cut where they leave the figure.{' None where a seed never reaches it.' * bool(short)}"
         f"{SINGLE * bool(data['low'].isna().any())} {assumptions(analysis, clocks)}"
     )
