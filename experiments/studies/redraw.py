@@ -110,9 +110,9 @@ def _write_others(folder: Path, analysis: Analysis, cells: dict[str, Cell]) -> N
 
 def _as_known(analysis: Analysis, clocks: Sequence[Wallclock], known: pd.DataFrame) -> Figure:
     """Speed-ups as the tables have them, where they were means over the seeds that reached the target, not all."""
-    shown, times = restyled(analysis, clocks, {})
+    shown = restyled(analysis, {})
     names = {old.name: new.name for old, new in zip(analysis.variants, shown.variants, strict=True)}
-    figure = speed_up(shown, times, known.replace(dict.fromkeys(("variant", "baseline"), names)))
+    figure = speed_up(shown, clocks, known.replace(dict.fromkeys(("variant", "baseline"), names)))
     assert figure is not None
     return replace(figure, caption=f"{figure.caption} Means are over the seeds that reached it.")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
 from commeff.experiments.report.data.grids import StoredGrid, choose
 from commeff.experiments.report.data.names import quoted
-from commeff.experiments.report.data.records import ENDED_BADLY, UNFINISHED, Record, drawable, read_record, read_store
+from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
 from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,
@@ -44,7 +44,6 @@ class Analysis:
 
     store: Path
     grid: StoredGrid
-    variants: tuple[Variant, ...]
     rows: tuple[TableRow, ...]
     metric: str
     baselines: tuple[Variant, ...]
@@ -54,6 +53,11 @@ class Analysis:
     records: tuple[Record, ...]  # the store's runs, in the grid or not
     part: str = ""  # the task, where this is what an analysis of several says of one
     half: bool = True  # whether 16-bit dense psgd is counted
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants of the rows."""
+        return tuple(row.variant for row in self.rows)
 
     @property
     def target(self) -> Target | None:
@@ -74,7 +78,6 @@ class Analysis:
     def _part(self, task: str) -> Analysis:
         return replace(
             self,
-            variants=tuple(variant for variant in self.variants if variant.task == task),
             rows=tuple(row for row in self.rows if row.variant.task == task),
             baselines=tuple(variant for variant in self.baselines if variant.task == task),
             champions={name: best for name, best in self.champions.items() if name == task},
@@ -96,11 +99,6 @@ class Analysis:
     def unfinished(self) -> bool:
         """Whether some runs are still to come."""
         return any(state in UNFINISHED for state in self.states)
-
-    @property
-    def unlucky(self) -> list[RecordedRun]:
-        """The runs that ended otherwise than done."""
-        return [run for run in self.runs if run.record.state in ENDED_BADLY]
 
     @property
     def by(self) -> str:
@@ -141,7 +139,7 @@ class Analysis:
         text = []
         if goal and seen and goal not in seen:
             text = [f"the target counts to {goal}, which no run measures{did_you_mean(goal, seen)}"]
-        reached = [(run, run.reached(*target)) for target in self.grid.target.items() for run in self.runs]
+        reached = [(run, run.record.reached(*target)) for target in self.grid.target.items() for run in self.runs]
         late = [float(first["step"]) > run.record.curve["step"].min() for run, first in reached if first is not None]
         if late and not any(late):
             text.append("the first evaluation of each run is at the target: choose another, or a lower evaluate_every=")
@@ -179,10 +177,10 @@ def analyse(
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
     counted = plan.half if half is None else half
-    rows = tuple(table_row(v, chosen, _nearest(v, bases), champions.get(v.task), goals.get(v.task)) for v in variants)
+    rows = tuple(table_row(v, chosen, bases, champions.get(v.task), goals.get(v.task)) for v in variants)
     named = prominent(variants, bases, chosen)
     every = tuple(by_id.values())
-    return Analysis(store, plan, variants, rows, chosen, bases, champions, goals, named, every, half=counted)
+    return Analysis(store, plan, rows, chosen, bases, champions, goals, named, every, half=counted)
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
@@ -211,12 +209,6 @@ def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tu
         raise ValueError(f"--baseline must be the settings of a variant, got {words}{near}; choose from {names}")
     good = {variant.task for variant in matching if not variant.chosen.doubts}
     return tuple(variant for variant in matching if variant.task not in good or not variant.chosen.doubts)
-
-
-def _nearest(variant: Variant, bases: tuple[Variant, ...]) -> Variant | None:
-    """The baseline on the same task that shares most labels with a variant, the first of equals."""
-    fitting = [base for base in bases if base.task == variant.task]
-    return max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
 
 
 def _target(plan: StoredGrid, metric: str, level: float | None, reference: Variant | None) -> Target | None:

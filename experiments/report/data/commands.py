@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from commeff.experiments.config.schema import GROUPS, built_in, node, version
+from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.run.naming import IRRELEVANT
 
 ALWAYS = ("method", "task")  # parts that a command names even where they are the default
@@ -45,10 +46,10 @@ def _at_seed(node: Mapping[str, Any], seed: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=10_000)
-def _settings_of(text: str) -> tuple[str, ...] | None:
+def _settings_of(as_json: str) -> tuple[str, ...] | None:
     from commeff.experiments.config.compose import compose
 
-    config = json.loads(text)
+    config = json.loads(as_json)
     try:
         chosen = {group: _choice(group, config[group]) for group in GROUPS if group in config}
         numbers = [f"{key}={config[key]}" for key in RUN_KEYS]
@@ -60,7 +61,7 @@ def _settings_of(text: str) -> tuple[str, ...] | None:
             if group not in ALWAYS and default[group]["_target_"] != config[group]["_target_"]
         ]
         usual, leaves = dict(_leaves(compose([*parts, *numbers]))), dict(_leaves(config))
-        other = [f"{key}={_text(value)}" for key, value in leaves.items() if usual.get(key) != value]
+        other = [f"{key}={text(value)}" for key, value in leaves.items() if usual.get(key) != value]
         settings = [*parts, *other, *numbers]
         again = compose(settings)
         reached, same = dict(_leaves(again)), version(again["method"]) == version(config["method"])
@@ -89,14 +90,3 @@ def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{prefix}{name}.")
         elif name not in IRRELEVANT and not str(value).startswith("${") and prefix + name not in RUN_KEYS:
             yield f"{prefix}{name}", value
-
-
-def _text(value: Any) -> str:
-    """A value as hydra reads it.
-
-    >>> [_text(value) for value in (None, True, [1, 2], 0.1)]
-    ['null', 'true', '[1, 2]', '0.1']
-    """
-    if value is None:
-        return "null"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf
 
@@ -15,43 +14,27 @@ HALVINGS = 12  # of the span between two points of the scan: to 0.02 %
 EQUAL = 1e-9  # a difference below this is rounding
 
 
-@dataclass(frozen=True)
-class CrossOver:
-    """Where a method loses.
+def in_words(edges: Sequence[float]) -> str:
+    """Where a method loses, by the bandwidths at which it begins and ends to, in turn.
 
-    Attributes
-    ----------
-    loses_first : whether it is slower at the lowest bandwidth.
-    changes : bandwidths (bytes/s), ascending, at which it begins or ends to be slower.
+    >>> in_words([]), in_words([0.0, inf]), in_words([1.25e9, inf]), in_words([0.0, 1.25e6])
+    ('never', 'always', 'above 10 Gb/s', 'below 10 Mb/s')
+    >>> in_words([0.0, 1.25e6, 1.25e9, inf]), in_words([1.25e6, 1.25e9])
+    ('below 10 Mb/s, above 10 Gb/s', '10 Mb/s to 10 Gb/s')
     """
-
-    loses_first: bool
-    changes: tuple[float, ...]
-
-    @property
-    def words(self) -> str:
-        """The ranges in words.
-
-        >>> CrossOver(False, (1.25e9,)).words, CrossOver(True, (1.25e6,)).words, CrossOver(True, ()).words
-        ('above 10 Gb/s', 'below 10 Mb/s', 'always')
-        >>> CrossOver(True, (1.25e6, 1.25e9)).words, CrossOver(False, (1.25e6, 1.25e9)).words
-        ('below 10 Mb/s, above 10 Gb/s', '10 Mb/s to 10 Gb/s')
-        """
-        if not self.changes:
-            return "always" if self.loses_first else "never"
-        edges = [0.0, *self.changes] if self.loses_first else list(self.changes)
-        edges += [inf] if len(edges) % 2 else []
-        spans = zip(edges[::2], edges[1::2], strict=True)
-        return ", ".join(
-            f"below {rate(b)}" if a == 0 else f"above {rate(a)}" if b == inf else f"{rate(a)} to {rate(b)}"
-            for a, b in spans
-        )
+    if list(edges) in ([], [0.0, inf]):
+        return "always" if edges else "never"
+    return ", ".join(
+        f"below {rate(b)}" if a == 0 else f"above {rate(a)}" if b == inf else f"{rate(a)} to {rate(b)}"
+        for a, b in zip(edges[::2], edges[1::2], strict=True)
+    )
 
 
-def cross_over(slowness: Callable[[float], float]) -> CrossOver:
-    """Where `slowness(bandwidth)` is above 0: a scan for changes of sign, and a bisection of each.
+def cross_over(slowness: Callable[[float], float]) -> list[float]:
+    """Bandwidths (bytes/s) where `slowness` begins and ends to be above 0: a scan for changes of sign, and a bisection
+    of each. From 0 on where it is at the lowest, up to infinity where it is at the highest.
 
-    >>> cross_over(lambda bandwidth: 1.0 if bandwidth > 1e8 else -1.0).words
+    >>> in_words(cross_over(lambda bandwidth: 1.0 if bandwidth > 1e8 else -1.0))
     'above 800 Mb/s'
     """
 
@@ -59,15 +42,15 @@ def cross_over(slowness: Callable[[float], float]) -> CrossOver:
         return slowness(bandwidth) > EQUAL
 
     scanned = [(float(b), loses(float(b))) for b in np.geomspace(LOWEST, HIGHEST, POINTS)]
-    changes = []
+    edges = [0.0] if scanned[0][1] else []
     for (low, before), (high, after) in pairwise(scanned):
         if before == after:
             continue
         for _ in range(HALVINGS):
             middle = (low * high) ** 0.5
             low, high = (middle, high) if loses(middle) == before else (low, middle)
-        changes.append((low * high) ** 0.5)
-    return CrossOver(scanned[0][1], tuple(changes))
+        edges.append((low * high) ** 0.5)
+    return [*edges, inf] if len(edges) % 2 else edges
 
 
 def rate(bandwidth: float) -> str:

@@ -21,11 +21,10 @@ from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantErro
 from commeff.experiments.report.data.formula import Formula
 from commeff.experiments.report.data.grids import StoredGrid, choose, leaves
 from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
-from commeff.experiments.report.data.statistics import first_reached, interval
+from commeff.experiments.report.data.statistics import interval, spans
 from commeff.experiments.report.data.variants import RecordedRun, group, is_number
 from commeff.require import did_you_mean
 
-MUCH = 8.0  # times the least: what is positive and spans more is drawn by logarithm
 COLUMNS = ["x", "y", "low", "high", "n"]
 NAME = "name"  # what a grid's author calls a run
 
@@ -70,7 +69,7 @@ class FigureRun:
 
     def until(self, metric: str, target: str, level: float) -> float:
         """A metric where another first gets as good as a level, NaN if it does not."""
-        row = first_reached(self.record.curve, target, level) if self.record.state == "done" else None
+        row = self.record.reached(target, level)
         return math.nan if row is None or metric not in row else float(row[metric])
 
 
@@ -121,35 +120,28 @@ def kinds(
         If some name is nothing that a run has.
     """
     settings = dict.fromkeys(key for run in runs for key in run.settings)
-    metrics = dict.fromkeys(name for run in runs for name in (*run.record.curve, *_numbers(run.record)))
+    metrics = dict.fromkeys(name for run in runs for name in (*run.record.curve, *run.record.numbers))
     kind_of = {}
     for option, formula in formulas.items():
         for name in formula.names:
             part, _, end = name.partition(".")
-            known = bool(end) and part in PARTS and end in NAMES.get(part, [end])
-            kind = (
-                "setting"
-                if name in settings
-                else "metric"
-                if name in metrics or (planned and not end)
-                else "constant" * known
-            )
-            if not kind:
+            if name in settings:
+                kind_of[name] = "setting"
+            elif name in metrics or (planned and not end):
+                kind_of[name] = "metric"
+            elif end and part in PARTS and end in NAMES.get(part, [end]):
+                kind_of[name] = "constant"
+            else:
                 constants = [f"{part}.{end}" for end in NAMES.get(part, [])]
                 near = did_you_mean(name, [*metrics, *settings, *constants])
                 near = near or f"; there are {', '.join(metrics) or 'no metrics'}"
                 raise ValueError(f"{option} must be of metrics, settings and constants of parts, got {name!r}{near}")
-            kind_of[name] = kind
     for key in per:
         if key == NAME and key not in settings:
             raise ValueError("--per name must be of a grid that names its cells, got none: add name: to the grid file")
         if key not in settings:
             raise ValueError(f"--per must be a setting of some run, got {key!r}{did_you_mean(key, settings)}")
     return kind_of
-
-
-def _numbers(record: Record) -> list[str]:
-    return [name for name, value in record.summary.items() if isinstance(value, (int, float))]
 
 
 def points(
@@ -190,7 +182,7 @@ def points(
     rows = rows[~rows["point"].isin(bad)] if not curves else rows[good]
     if log is None:
         sent = rows["x"][rows["x"] > 0] if curves and x.text.endswith("bytes") else rows["x"][: 0 if curves else None]
-        log = "x" * (not words and _much(sent)) + "y" * _much(rows["y"])
+        log = "x" * (not words and spans(sent)) + "y" * spans(rows["y"])
     for axis in log:
         low = rows[axis].astype(float) <= 0
         left_out[f"0 or less on a logarithmic axis {axis}"] += 0 if curves else rows[low]["run"].nunique()
@@ -213,9 +205,7 @@ def in_words(left_out: Mapping[str, int]) -> str:
 def _refuse_what_varies(runs: Sequence[FigureRun], kind: Mapping[str, str], per: Sequence[str]) -> None:
     """Refuse keys that vary among runs which are the same at the axes and in what tells lines apart."""
     flat = [{key: v for key, v in run.settings.items() if key.split(".")[-1] != "seed"} for run in runs]
-    varying = [
-        key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1
-    ]
+    varying = [key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1]
     parts = [name.partition(".")[0] for name, role in kind.items() if role == "constant"]
     free = {*kind, *per} | {key for key in varying if key.partition(".")[0] in parts}
     groups: dict[tuple[str | None, ...], list[dict[str, str]]] = {}
@@ -240,11 +230,10 @@ def _shown(runs: Sequence[FigureRun], measured: bool, curves: bool) -> list[Figu
     """All runs where nothing is measured, those that ended; curves of what is under way if there is nothing else."""
     if not measured:
         return list(runs)
-    ended = [run for run in runs if run.record.state not in UNFINISHED]
-    done = [run for run in runs if run.record.state == "done"]
     if curves:
+        done = [run for run in runs if run.record.state == "done"]
         return done or [run for run in runs if len(run.record.curve)]
-    return ended
+    return [run for run in runs if run.record.state not in UNFINISHED]
 
 
 def _rows(runs: Sequence[FigureRun], x: Formula, y: Formula, per: Sequence[str], curves: bool) -> pd.DataFrame:
@@ -263,11 +252,6 @@ def _rows(runs: Sequence[FigureRun], x: Formula, y: Formula, per: Sequence[str],
             keys = {key: run.settings.get(key, "") for key in per}
             rows.append({"run": run.record.id, "point": point, "step": step, **keys, "x": one, "y": other})
     return pd.DataFrame(rows)
-
-
-def _much(values: pd.Series) -> bool:
-    numbers = values.astype(float)
-    return bool(len(numbers) and 0 < MUCH * numbers.min() <= numbers.max())
 
 
 def _averaged(rows: pd.DataFrame, per: Sequence[str], words: bool, log: bool) -> pd.DataFrame:

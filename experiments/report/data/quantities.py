@@ -163,17 +163,30 @@ def half_width(value: Estimate, of: Quantity, places: int | None) -> str:
     return text if half == 0 or float(text.replace(",", "").replace(MINUS, "-")) else significant(half, 1)
 
 
-def between(low: float | None, high: float | None) -> str:
+def between(value: Estimate, scale: float = 1.0) -> str:
     """The interval of a ratio in brackets, "" if there is none; one that spans decades says only that.
 
-    >>> between(1.5, 2.5), between(None, None), between(1e-30, 1e37)
-    (' (1.5 to 2.5)', '', ' (not determined: over 1000× wide)')
+    >>> between(Estimate(2.0, math.log(2), 3, log=True)), between(Estimate(2.0, None, 1, log=True))
+    (' (1 to 4)', '')
+    >>> between(Estimate(2.0, 40.0, 3, log=True))
+    ' (not determined: over 1000× wide)'
     """
-    if low is None or high is None:
+    if value.half is None:
         return ""
+    low, high = (scale * end for end in value.ends)
     if high > APART * low:
         return f" (not determined: over {APART:g}{TIMES} wide)"
     return f" ({low:.3g} to {high:.3g})".replace("-", MINUS)
+
+
+def span(counts: Iterable[int]) -> str:
+    """The least and the most of some counts.
+
+    >>> span([3, 3]), span([3, 1, 2])
+    ('3', '1 to 3')
+    """
+    different = sorted({*counts})
+    return f"{different[0]}" + (f" to {different[-1]}" if len(different) > 1 else "")
 
 
 def spread(mean: float, half: float | None) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import pandas as pd
 from commeff.experiments.config.schema import GROUPS, current
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.escape import visible
+from commeff.experiments.report.data.statistics import first_reached
 from commeff.experiments.run.origins import inside
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
 from commeff.experiments.run.store import MARKS, check_store, state_of, typed
@@ -57,6 +58,15 @@ class Record:
             return float(self.curve[metric].mean()) if metric in self.curve else math.nan
         value = self.summary.get(metric)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+
+    def reached(self, metric: str, level: float) -> pd.Series | None:
+        """Where it first gets as good as a level; a run that diverged reaches nothing."""
+        return first_reached(self.curve, metric, level) if self.state == "done" else None
+
+    @property
+    def numbers(self) -> list[str]:
+        """The names of what its summary has a number of."""
+        return [name for name, value in self.summary.items() if isinstance(value, (int, float))]
 
     @cached_property
     def parts(self) -> Any:

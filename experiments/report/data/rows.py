@@ -102,8 +102,11 @@ class HalfDense:
 
 
 def table_row(
-    variant: Variant, metric: str, base: Variant | None, champion: Variant | None, goal: Target | None
+    variant: Variant, metric: str, bases: Sequence[Variant], champion: Variant | None, goal: Target | None
 ) -> TableRow:
+    """What is said of a variant beside the baseline on its task that shares most labels with it."""
+    fitting = [base for base in bases if base.task == variant.task]
+    base = max(fitting, key=lambda base: len(base.labels.items() & variant.labels.items()), default=None)
     names = dict.fromkeys((*FINALS, *INSIDE, metric))
     finals = {name: final for name in names if (final := variant.final(name)) is not None}
     base_bytes = base.final("wire_bytes") if base else None
@@ -127,7 +130,7 @@ def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | 
 
 def _reached(variant: Variant, goal: Target) -> Reached:
     ended = [run for run in variant.runs if run.record.state in (*FINISHED, "failed")]
-    firsts = [run.reached(goal.metric, goal.level) for run in ended]
+    firsts = [run.record.reached(goal.metric, goal.level) for run in ended]
     table = pd.DataFrame([first for first in firsts if first is not None])
     ways = [way for way in WAYS if way in table and len(table) == len(ended)]
     values = {way: value for way in ways if (value := estimate(table[way])) and value.n == len(ended)}

@@ -49,13 +49,13 @@ class Estimate:
 
 
 def spans(values: Iterable[float]) -> bool:
-    """Are values shown by logarithm: all positive, and the largest many times the least?
+    """Are values shown by logarithm: all positive, and the largest `MUCH` times the least at least?
 
     >>> spans([1e-6, 3e-3]), spans([0.5, 1.0]), spans([0.0, 1.0]), spans([])
     (True, False, False, False)
     """
     every = list(values)
-    return bool(every) and 0 < MUCH * min(every) < max(every)
+    return bool(every) and 0 < MUCH * min(every) <= max(every)
 
 
 def estimate(values: Iterable[float], log: bool = False) -> Estimate | None:
@@ -97,10 +97,7 @@ def interval(values: Iterable[float], log: bool) -> tuple[float, float, float]:
         mean, low, high = map(math.exp, interval([math.log(value) for value in finite], log=False))
         return mean, low, high
     result = estimate(finite)
-    if result is None:
-        return math.nan, math.nan, math.nan
-    half = result.half or 0.0
-    return result.mean, result.mean - half, result.mean + half
+    return (result.mean, *result.ends) if result else (math.nan, math.nan, math.nan)
 
 
 def t_quantile(freedom: int) -> float:
@@ -117,7 +114,7 @@ def t_quantile(freedom: int) -> float:
 def paired(values: Mapping[int, float], baseline: Mapping[int, float], log: bool = False) -> Estimate | None:
     """The mean of values minus those of a base over the seeds that both have: what a seed does to both cancels.
 
-    With `log` the geometric mean of the values over the base's.
+    With `log` the geometric mean of the values over the base's, where both are positive.
 
     >>> paired({0: 0.75, 1: 0.5, 7: 0.1}, {0: 0.5, 1: 0.25, 8: 0.9})
     Estimate(mean=0.25, half=0.0, n=2, log=False)
@@ -128,7 +125,7 @@ def paired(values: Mapping[int, float], baseline: Mapping[int, float], log: bool
     """
     shared = [(values[seed], baseline[seed]) for seed in sorted(values.keys() & baseline.keys())]
     if log:
-        return estimate((x / y for x, y in shared), log=True)
+        return estimate((x / y for x, y in shared if x > 0 and y > 0), log=True)
     return estimate(0.0 if math.isclose(x, y, rel_tol=ROUNDING) else x - y for x, y in shared)
 
 
@@ -206,29 +203,3 @@ def mean_curve(rows: pd.DataFrame, x: str, y: str, log: bool = False) -> pd.Data
     means = means.assign(low=means["y"] - half, high=means["y"] + half)[["x", "y", "low", "high", "n"]]
     means = means.assign(**{name: np.exp(means[name]) for name in ("y", "low", "high")}) if log else means
     return means[means["n"] == n].reset_index()
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A geometric mean of ratios over n seeds, and its 95 % interval; None where one seed cannot tell."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    n: int
-
-
-def paired_ratio(baseline: Mapping[int, float], values: Mapping[int, float]) -> Ratio | None:
-    """A base's values over others, seed by seed, over the seeds that both have: Student's t on the logarithms.
-
-    >>> paired_ratio({0: 4.0, 1: 8.0, 7: 1.0}, {0: 2.0, 1: 4.0})
-    Ratio(mean=2.0, low=2.0, high=2.0, n=2)
-    """
-    shared = [(baseline[seed], values[seed]) for seed in sorted(baseline.keys() & values.keys())]
-    logarithm = estimate(math.log(x / y) for x, y in shared if x > 0 and y > 0)
-    if logarithm is None:
-        return None
-    low, high = (
-        None if logarithm.half is None else math.exp(logarithm.mean + sign * logarithm.half) for sign in (-1, 1)
-    )
-    return Ratio(math.exp(logarithm.mean), low, high, logarithm.n)

@@ -19,10 +19,11 @@ from commeff.experiments.report.data.quantities import (
     half_width,
     quantity,
     significant,
+    span,
 )
 from commeff.experiments.report.data.rows import TableRow, nameable
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better
-from commeff.experiments.report.data.variants import RecordedRun, Variant, count_states
+from commeff.experiments.report.data.variants import RecordedRun, count_states
 from commeff.experiments.run.store import FINISHED
 
 SHOWN = 6  # different values that are written out
@@ -34,6 +35,7 @@ PACKAGES = ("torch", "commeff", "python")
 def facts(analysis: Analysis) -> list[tuple[str, str]]:
     """Names and values: task, model, workers, steps, seeds, machine, versions, dates."""
     runs = analysis.runs
+    packages = {name: dict.fromkeys(v for run in runs if (v := _environment(run, name))) for name in PACKAGES}
     lines = {
         "task": _values(run.setting("task") for run in runs),
         "model": _values(run.setting("task.model") for run in runs),
@@ -42,7 +44,7 @@ def facts(analysis: Analysis) -> list[tuple[str, str]]:
         "steps": _values(run.setting("steps") for run in runs),
         "seeds": _values(str(seed) for seed in sorted({run.seed for run in runs})),
         "machine": _values(_machine(run) for run in runs),
-        "versions": ", ".join(_versions(runs)),
+        "versions": ", ".join(f"{name} {' / '.join(versions)}" for name, versions in packages.items() if versions),
         "commit": _values(_environment(run, "commit") for run in runs),
         "plug-ins": _values(words for run in runs for words in plugins(run.record.environment)),
         "runs ended": _dates([_ended(run) for run in runs]),
@@ -90,14 +92,6 @@ def _data(run: RecordedRun) -> str | None:
 def _environment(run: RecordedRun, key: str) -> str | None:
     value = run.record.environment.get(key)
     return None if value is None else str(value)
-
-
-def _versions(runs: Sequence[RecordedRun]) -> list[str]:
-    """Each package with its version, or with all it had."""
-    versions = {name: [_environment(run, name) for run in runs] for name in PACKAGES}
-    return [
-        f"{name} {' / '.join(dict.fromkeys(filter(None, values)))}" for name, values in versions.items() if any(values)
-    ]
 
 
 def _machine(run: RecordedRun) -> str | None:
@@ -185,10 +179,8 @@ def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     """The row that saves most among those whose mean is within a point (or 1 % of the loss) of their baseline's."""
     bases = {row.variant for row in good}
     close = [row for row in good if row.baseline in bases and row.saving and row.saving > 1 and _within(row, analysis)]
-    if not close:
-        return ""
-    row = max(close, key=lambda row: row.saving or 0.0)
-    if row.saving is None or row.difference is None or row.baseline is None:
+    row = max(close, key=lambda row: row.saving or 0.0, default=None)
+    if row is None or row.saving is None or row.difference is None or row.baseline is None:
         return ""
     ties = [other for other in close if other is not row and other.saving == row.saving]
     sends = f"{_with(row.variant.name, ties)} send" if ties else f"{quoted(row.variant.name)} sends"
@@ -221,9 +213,8 @@ def _seeds(differences: Sequence[Estimate | None]) -> str:
     >>> _seeds([Estimate(0.1, None, 1)]), _seeds([Estimate(0.1, 0.2, 3), Estimate(0.1, 0.2, 5), None])
     ('1 seed', '3 to 5 seeds')
     """
-    counts = sorted({difference.n for difference in differences if difference})
-    most = f" to {counts[-1]}" if len(counts) > 1 else ""
-    return f"{counts[0]}{most} seed{'s' if counts[-1] > 1 else ''}"
+    counts = [difference.n for difference in differences if difference]
+    return f"{span(counts)} seed{'s' if max(counts) > 1 else ''}"
 
 
 def _within(row: TableRow, analysis: Analysis) -> bool:
@@ -251,12 +242,11 @@ def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
 
 def _doubtful(left: Sequence[TableRow]) -> str:
     """Which variants are named neither best nor cheapest, and why."""
-    reasons = [f"{quoted(row.variant.name)} ({row.variant.chosen.doubts or _progress(row.variant)})" for row in left]
+    reasons = []
+    for variant in (row.variant for row in left):
+        done = f"{count_states(variant.runs).get('done', 0)} of {len(variant.runs)} seeds done"
+        reasons.append(f"{quoted(variant.name)} ({variant.chosen.doubts or done})")
     return f"Named neither best nor cheapest: {_values(reasons)}." if reasons else ""
-
-
-def _progress(variant: Variant) -> str:
-    return f"{count_states(variant.runs).get('done', 0)} of {len(variant.runs)} seeds done"
 
 
 def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
@@ -272,8 +262,7 @@ def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analys
     """A number of the main table, with the decimals that its column has there."""
     of = quantity(analysis.metric)
     if value.log:
-        low, high = value.ends if value.half is not None else (None, None)
-        return significant(value.mean) + TIMES * signed + between(low, high)
+        return significant(value.mean) + TIMES * signed + between(value)
     places = decimals(column, of)
     unit = " points" if signed and of.unit == "%" else " %" if of.unit == "%" else ""
     half = "" if value.half is None else f" ± {half_width(value, of, places)}"

@@ -13,7 +13,7 @@ import pandas as pd
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
 from commeff.experiments.report.data.records import STATES, UNFINISHED, Record
-from commeff.experiments.report.data.statistics import Estimate, best, estimate, first_reached, spans
+from commeff.experiments.report.data.statistics import Estimate, best, estimate, spans
 from commeff.experiments.run.store import FINISHED
 
 Labels = tuple[tuple[str, str], ...]
@@ -38,24 +38,16 @@ class RecordedRun:
         number = self.record.environment.get("world_size", self.record.config.get("nproc"))
         return number if isinstance(number, int) else 1
 
-    def reached(self, metric: str, level: float) -> pd.Series | None:
-        """Where it first gets as good as a level; a run that diverged reaches nothing."""
-        return first_reached(self.record.curve, metric, level) if self.record.state == "done" else None
-
     def final(self, metric: str) -> float:
         """A number at the end, or the steps to the grid's target; NaN where there is none."""
         if metric != STEPS_TO_TARGET:
             return self.record.final(metric)
-        first = self.reached(*self.goal) if self.goal else None
+        first = self.record.reached(*self.goal) if self.goal else None
         return math.nan if first is None else float(first["step"])
 
     def setting(self, key: str) -> str | None:
         """The value of a key, from its labels, its settings, or its configuration."""
         return self._settings.get(key)
-
-    def settings_without(self, keys: Collection[str]) -> Labels:
-        """All keys that decide the result and their values, but these."""
-        return tuple(sorted((key, value) for key, value in leaves(self.record.config).items() if key not in keys))
 
     @cached_property
     def _settings(self) -> dict[str, str]:

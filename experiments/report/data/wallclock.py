@@ -28,10 +28,10 @@ from commeff.experiments.config.build import participation
 from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import Work, work
-from commeff.experiments.report.data.cross_over import cross_over
+from commeff.experiments.report.data.cross_over import cross_over, in_words
 from commeff.experiments.report.data.rows import TableRow, Target, shortfall
-from commeff.experiments.report.data.statistics import Estimate, Ratio, estimate, paired_ratio
-from commeff.experiments.report.data.variants import RecordedRun, Variant
+from commeff.experiments.report.data.statistics import Estimate, estimate, paired
+from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.run.store import FINISHED
 from commeff.profiling import Attended, Profile, attended, profile
 
@@ -44,8 +44,8 @@ class VariantSeconds:
 
     Attributes
     ----------
-    variant : of which.
     reason : why there are no modelled seconds; "" if there are.
+    config : of one of its runs.
     timelines : of its drawn runs and of those that ended, by the name of the run.
     steps_to_target, seconds_to_target : by seed, of the runs that reached the target.
     ended : how many runs ended, and so could have reached it.
@@ -54,13 +54,13 @@ class VariantSeconds:
     note : what the profile says of its exactness.
     """
 
-    variant: Variant
     reason: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
     timelines: Mapping[str, Modelled] = field(default_factory=dict)
     steps_to_target: Mapping[int, int] = field(default_factory=dict)
     seconds_to_target: Mapping[int, float] = field(default_factory=dict)
     ended: int = 0
-    speed_up: Ratio | None = None
+    speed_up: Estimate | None = None
     loses: str = ""
     note: str = ""
 
@@ -82,22 +82,16 @@ class VariantSeconds:
 
 @dataclass(frozen=True, eq=False)
 class Wallclock:
-    """All variants of a report on one place."""
+    """All variants of a report on one place, by their numbers."""
 
     place: Place
-    rows: tuple[VariantSeconds, ...]
-    baseline: VariantSeconds | None
+    rows: Mapping[int, VariantSeconds]
     work: Work | None
     latency_share: float | None  # of the baseline's communication, what would be left on links without bounds
 
     def of(self, variant: Variant) -> VariantSeconds:
         """The row of a variant."""
-        return next(row for row in self.rows if row.variant is variant)
-
-    def part(self, analysis: Analysis) -> Wallclock:
-        """What it says of the variants of an analysis."""
-        base = next((row for row in self.rows if row.variant in analysis.baselines[:1]), None)
-        return replace(self, rows=tuple(self.of(row.variant) for row in analysis.rows), baseline=base)
+        return self.rows[variant.number]
 
 
 class Modeller:
@@ -117,15 +111,8 @@ class Modeller:
         """The method of a run, and what it sends."""
         key = json.dumps({name: value for name, value in config.items() if name not in ("steps", "nproc")}, default=str)
         if key not in self._profiles:
-            strategy, task = build.strategy(config), work(config)
-            self._profiles[key] = strategy, profile(
-                strategy,
-                self._layout or task.layout,
-                config["workers"],
-                seed=config.get("seed", 0),
-                collective=config.get("collective", "auto"),
-                dtype=task.dtype,
-            )
+            strategy, layout = build.strategy(config), self._layout or work(config).layout
+            self._profiles[key] = strategy, profile(strategy, layout, config["workers"], **_settings(config))
         return self._profiles[key]
 
     def timeline(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
@@ -148,22 +135,20 @@ class Modeller:
         """What the workers that are present send in a run."""
         key = json.dumps({**config, "steps": steps}, default=str)
         if key not in self._attendances:
-            (strategy, sent), task, n = self.profile(config), work(config), config["workers"]
-            layout = self._layout or task.layout
-            strategy.start(torch.empty(n, layout.d, dtype=task.dtype, device="meta"), layout, Communicator(n))
+            (strategy, sent), settings, n = self.profile(config), _settings(config), config["workers"]
+            layout = self._layout or work(config).layout
+            x = torch.empty(n, layout.d, dtype=settings["dtype"], device="meta")
+            strategy.start(x, layout, Communicator(n))
             who = participation(config, strategy)
             assert who is not None
-            self._attendances[key] = attended(
-                strategy,
-                layout,
-                sent,
-                who.present,
-                steps,
-                seed=config.get("seed", 0),
-                collective=config.get("collective", "auto"),
-                dtype=task.dtype,
-            )
+            self._attendances[key] = attended(strategy, layout, sent, who.present, steps, **settings)
         return self._attendances[key]
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a profile depends on besides method, model and workers."""
+    given = {"seed": config.get("seed", 0), "collective": config.get("collective", "auto")}
+    return given | {"dtype": work(config).dtype}
 
 
 def places_of(
@@ -193,12 +178,12 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
     @cache
     def linked(number: int, bandwidth: float) -> Modelled:
         """A variant's steps to the target with links of another bandwidth."""
-        config, steps = _config(rows[number]), max(rows[number].steps_to_target.values())
+        config, steps = rows[number].config, max(rows[number].steps_to_target.values())
         return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
 
-    variants = tuple(_compared(row, rows, linked) for row in analysis.rows)
-    base = next((row for row in variants if analysis.baselines and row.variant is analysis.baselines[0]), None)
-    return Wallclock(place, variants, base, _work(variants), _latency_share(base, place, modeller))
+    compared = {row.variant.number: _compared(row, rows, linked) for row in analysis.rows}
+    base = rows[analysis.baselines[0].number] if analysis.baselines else None
+    return Wallclock(place, compared, _work([*rows.values()]), _latency_share(base, place, modeller))
 
 
 def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[str, Target]) -> VariantSeconds:
@@ -207,24 +192,21 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
     ended = [run for run in described if run.record.state in FINISHED]
     runs = {run.cell.run: run for run in (*ended, *variant.drawn) if run.record.config}
     if not runs:
-        return VariantSeconds(variant, "no run of it has measured anything yet")
+        return VariantSeconds("no run of it has measured anything yet")
     try:
         timelines = {
             name: modeller.timeline(run.record.parts, place, int(run.record.curve["step"].max()))
             for name, run in runs.items()
         }
-        note = modeller.profile(next(iter(runs.values())).record.parts)[1].note
+        config = next(iter(runs.values())).record.parts
+        note = modeller.profile(config)[1].note
     except Exception as error:  # a plug-in's own code runs here
-        return VariantSeconds(variant, " ".join(str(error).split()) or type(error).__name__)
-    firsts = {run.seed: reached for run in ended if (reached := _steps_to(run, target)) is not None}
+        return VariantSeconds(" ".join(str(error).split()) or type(error).__name__)
+    reached = [(run, run.record.reached(target.metric, target.level)) for run in ended if target]
+    firsts = {run.seed: math.ceil(first["step"]) for run, first in reached if first is not None}
     seconds = {run.seed: timelines[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
     of = row.reached.of if row.reached else 0
-    return VariantSeconds(variant, "", timelines, firsts, seconds, of, note=note)
-
-
-def _steps_to(run: RecordedRun, target: Target | None) -> int | None:
-    first = run.reached(target.metric, target.level) if target else None
-    return None if first is None else math.ceil(first["step"])
+    return VariantSeconds("", config, timelines, firsts, seconds, of, note=note)
 
 
 def _compared(
@@ -232,42 +214,36 @@ def _compared(
 ) -> VariantSeconds:
     """A variant with its speed-up over the baseline, and where it loses."""
     variant = rows[row.variant.number]
-    baseline = rows[row.baseline.number] if row.baseline else None
-    if baseline is None or baseline is variant or baseline.short or variant.short:
+    if row.baseline is None or row.baseline is row.variant:
         return variant
-    speed_up = paired_ratio(baseline.seconds_to_target, variant.seconds_to_target)
-    if speed_up is None:
+    numbers = row.variant.number, row.baseline.number
+    baseline = rows[row.baseline.number]
+    speed_up = paired(baseline.seconds_to_target, variant.seconds_to_target, log=True)
+    if baseline.short or variant.short or speed_up is None:
         return variant
 
     def slowness(bandwidth: float) -> float:
         """The geometric mean of the variant's seconds over the baseline's, less 1, with links of this bandwidth."""
-        seconds = [
-            {seed: linked(side.variant.number, bandwidth).seconds(step) for seed, step in side.steps_to_target.items()}
-            for side in (variant, baseline)
-        ]
-        ratio = paired_ratio(*seconds)
+        ours, theirs = (
+            {seed: linked(number, bandwidth).seconds(step) for seed, step in rows[number].steps_to_target.items()}
+            for number in numbers
+        )
+        ratio = paired(ours, theirs, log=True)
         return ratio.mean - 1.0 if ratio else 0.0
 
-    return replace(variant, speed_up=speed_up, loses=cross_over(slowness).words)
-
-
-def _config(row: VariantSeconds) -> Mapping[str, Any]:
-    name = next(iter(row.timelines))
-    parts: Mapping[str, Any] = next(run.record.parts for run in row.variant.runs if run.cell.run == name)
-    return parts
+    return replace(variant, speed_up=speed_up, loses=in_words(cross_over(slowness)))
 
 
 def _work(rows: Sequence[VariantSeconds]) -> Work | None:
     """What all variants compute; None where they differ or cannot be modelled."""
-    jobs = [work(_config(row)) for row in rows if row.timelines]
+    jobs = [work(row.config) for row in rows if row.timelines]
     return jobs[0] if jobs and all(job.flops == jobs[0].flops for job in jobs) else None
 
 
 def _latency_share(base: VariantSeconds | None, place: Place, modeller: Modeller) -> float | None:
     if base is None or not base.timelines:
         return None
-    config = _config(base)
-    n, (_, traffic) = config["workers"], modeller.profile(config)
+    n, (_, traffic) = base.config["workers"], modeller.profile(base.config)
     steps = range(traffic.first, traffic.first + traffic.period)
     sums = []
     for cluster in (place, place.with_link(INFINITE, n)):

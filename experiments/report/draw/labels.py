@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -54,48 +53,36 @@ def write_labels(
     marked = axes.transData.transform(np.reshape(np.array(markers, dtype=float), (-1, 2))) / point
     solid = np.tile(np.concatenate([centres, marked]), 2) + 4 * OUTWARD
     renderer = FigureCanvasAgg(cast(Canvas, axes.figure)).get_renderer()  # one for all labels: making it takes longest
-    spots = [(ring, angle) for ring in RINGS for angle in ANGLES]
-    distances = np.array([ring for ring, _ in spots])
+    turns = np.tile(np.radians(ANGLES), len(RINGS))
+    ways = np.stack([np.cos(turns), np.sin(turns)], axis=1).round(9)  # in which a label lies, and grows, from its point
+    distances = np.repeat(RINGS, len(ANGLES))
     extents = [text.get_window_extent(renderer).extents for text in axes.texts]
     written = np.reshape(extents, (-1, 4)) / point + OUTWARD
     for label, centre in zip(labels, centres, strict=True):
         text = axes.annotate(label.text, (label.x, label.y), fontsize=letters(SMALL))
         extent = text.get_window_extent(renderer)
         text.remove()
-        size = (extent.width / point, extent.height / point)
-        boxes = np.array([_box(centre, ring, angle, size) for ring, angle in spots])
+        half = np.array([extent.width, extent.height]) / point / 2
+        middles = centre + ways * distances[:, None] + np.sign(ways) * half
+        boxes = np.concatenate([middles - half, middles + half], axis=1)
         outside = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - _common(boxes, inside)
         costs = CROSSED * _common(boxes[:, None], ends + OUTWARD).sum(axis=1) + HANGING * outside
         upon = [(_common(boxes[:, None], these).sum(axis=1) > 0) for these in (written, solid)]
         costs += LEGIBLE * (upon[0] + 0.5 * upon[1]) + FAR * distances
-        (ring, angle), box = spots[int(costs.argmin())], boxes[costs.argmin()]
-        written = np.append(written, [box + OUTWARD], axis=0)
-        leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": _end(angle)}
+        best = int(costs.argmin())
+        written = np.append(written, [boxes[best] + OUTWARD], axis=0)
+        side = tuple(0.5 - 0.5 * ways[best].round())  # of the label that looks at the point
+        leader = {"arrowstyle": "-", "color": label.colour, "linewidth": 0.5, "relpos": side}
         axes.annotate(
             label.text,
             (label.x, label.y),
-            box[:2] - centre,
+            boxes[best, :2] - centre,
             textcoords="offset points",
             fontsize=letters(SMALL),
             color=label.colour,
             gid=f"variant-{label.number}",
-            arrowprops=leader if ring >= LEADER else None,
+            arrowprops=leader if distances[best] >= LEADER else None,
         )
-
-
-def _box(centre: Sequence[float], ring: float, angle: float, size: tuple[float, float]) -> Box:
-    """Where a label lies at a distance and angle from its point: it grows away from the point.
-
-    >>> _box((0, 0), 10, 0, (40, 8)), _box((0, 0), 10, 180, (40, 8))
-    ((10.0, -4.0, 50.0, 4.0), (-50.0, -4.0, -10.0, 4.0))
-    """
-    ways = (round(math.cos(math.radians(angle)), 9), round(math.sin(math.radians(angle)), 9))
-    middle = [
-        at + way * ring + (math.copysign(length / 2, way) if way else 0.0)
-        for at, way, length in zip(centre, ways, size, strict=True)
-    ]
-    (x, y), (width, height) = middle, size
-    return (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
 
 
 def _common(one: Boxes, other: Boxes) -> Boxes:
@@ -108,18 +95,14 @@ def _common(one: Boxes, other: Boxes) -> Boxes:
     return np.maximum(sides, 0).prod(axis=-1)
 
 
-def _end(angle: float) -> tuple[float, float]:
-    """Where on the label a leader line ends: on the side that looks at the point."""
-    return (0.5 - 0.5 * round(math.cos(math.radians(angle))), 0.5 - 0.5 * round(math.sin(math.radians(angle))))
-
-
 def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
     """Labels to the right of axes whose limits are final, each as near to the end of its line as there is room."""
     if not labels:
         return
     point, frame = axes.figure.dpi / 72, axes.bbox
     ends = axes.transData.transform([(label.x, label.y) for label in labels])
-    heights = np.array([inches_high(label.text) * axes.figure.dpi for label in labels])
+    lines = np.array([label.text.count("\n") + 1 for label in labels])
+    heights = (letters(LOWER) * lines + 0.02) * axes.figure.dpi  # with some space
     order = np.argsort(ends[:, 1], kind="stable")
     places = spread(ends[order, 1], heights[order], (frame.y0, frame.y1))
     for i, place in zip(order, places, strict=True):
@@ -167,8 +150,3 @@ def spread(
             blocks[-2:] = [[(one * few + other * more) / (few + more), few + more]]
     moved = np.concatenate([np.full(int(count), place) for place, count in blocks])
     return np.clip(moved, inside[0], max(inside[0], inside[1] - heights.sum())) + before
-
-
-def inches_high(text: str) -> float:
-    """Inches of all lines of a label, with some space."""
-    return letters(LOWER) * (text.count("\n") + 1) + 0.02

@@ -54,15 +54,8 @@ class Spot:
     name: str
     look: Look
     cost: float
-    value: float
-    half: float | None
-    log: bool = False
+    final: Estimate
     named: bool = True
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The ends of its interval."""
-        return Estimate(self.value, self.half, 1, self.log).ends
 
 
 def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -> None:
@@ -109,13 +102,14 @@ def together(lines: Sequence[Line]) -> dict[str, NDArray[np.float64]]:
 
 def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | None) -> None:
     """Points with intervals, the Pareto front, and the bytes of dense numbers of 16 bits."""
-    front = [spots[i] for i in pareto_front([s.cost for s in spots], [s.value for s in spots], metric)]
-    axes.step([s.cost for s in front], [s.value for s in front], where="post", color=QUIET, linewidth=0.9, zorder=1)
+    front = [spots[i] for i in pareto_front([s.cost for s in spots], [s.final.mean for s in spots], metric)]
+    corners = [(s.cost, s.final.mean) for s in front]
+    axes.step(*zip(*corners, strict=True), where="post", color=QUIET, linewidth=0.9, zorder=1)
     for spot in sorted(spots, key=lambda spot: spot.named):
         ink: dict[str, Any] = {"color": spot.look.colour if spot.named else QUIET, "gid": f"variant-{spot.number}"}
-        axes.plot([spot.cost, spot.cost], spot.ends, linewidth=1.0, alpha=0.45 if spot.named else 0.2, **ink)
-        marker: Any = {"marker": spot.look.marker, "fillstyle": "none" if spot.half is None else "full"}
-        axes.plot(spot.cost, spot.value, **marker, markersize=6.5 if spot.named else 4.5, zorder=3, **ink)
+        axes.plot([spot.cost, spot.cost], spot.final.ends, linewidth=1.0, alpha=0.45 if spot.named else 0.2, **ink)
+        marker: Any = {"marker": spot.look.marker, "fillstyle": "none" if spot.final.half is None else "full"}
+        axes.plot(spot.cost, spot.final.mean, **marker, markersize=6.5 if spot.named else 4.5, zorder=3, **ink)
     axes.margins(x=0.12, y=0.08)
     logarithmic(axes, "x")
     fit(axes, "y", spot_limits(spots, metric))
@@ -127,16 +121,16 @@ def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | 
             reference, 0.015, f"{words} ", transform=at, rotation=90, ha="right", fontsize=letters(7.5), color=QUIET
         )
     axes.set(xlabel=quantity("wire_bytes").axis, ylabel=f"final {quantity(metric).words}")
-    bars = [(s.cost, s.ends[0], s.cost, s.ends[1]) for s in spots]
-    steps = [(one.cost, one.value, other.cost, one.value) for one, other in pairwise(front)]
+    bars = [(s.cost, s.final.ends[0], s.cost, s.final.ends[1]) for s in spots]
+    steps = [(x, y, end, y) for (x, y), (end, _) in pairwise(corners)]
     labels = [
-        Label(s.cost, s.value, folded(s.name, BESIDE), s.look.colour if s.named else QUIET, s.number)
+        Label(s.cost, s.final.mean, folded(s.name, BESIDE), s.look.colour if s.named else QUIET, s.number)
         for s in spots
         if s.named or s in front
     ]
     low, high = axes.get_ylim()
     dense = [] if reference is None else [(reference, low, reference, high)]
-    write_labels(axes, labels, [*bars, *steps, *dense], [(s.cost, s.value) for s in spots])
+    write_labels(axes, labels, [*bars, *steps, *dense], [(s.cost, s.final.mean) for s in spots])
 
 
 def swept(axes: Axes, line: Line, chosen: float, key: str, by: str, limits: tuple[float, float]) -> None:
@@ -205,11 +199,11 @@ def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:
 
 def spot_limits(spots: Sequence[Spot], metric: str) -> AxisLimits:
     """Final values with room for their intervals, which do not decide the scale where seeds are few."""
-    values = [spot.value for spot in spots]
-    if all(spot.log for spot in spots):
-        return limits([spot.ends for spot in spots], logarithm=True)
-    room = max(values) - min(values) or max(2 * (spot.half or 0.0) for spot in spots) or 1.0
-    ends = [(max(s.ends[0], s.value - room), min(s.ends[1], s.value + room)) for s in spots]
+    values = [spot.final.mean for spot in spots]
+    if all(spot.final.log for spot in spots):
+        return limits([spot.final.ends for spot in spots], logarithm=True)
+    room = max(values) - min(values) or max(2 * (spot.final.half or 0.0) for spot in spots) or 1.0
+    ends = [(max(s.final.ends[0], s.final.mean - room), min(s.final.ends[1], s.final.mean + room)) for s in spots]
     known = (0.0, 1.0) if higher_is_better(metric) else (0.0 if min(values) >= 0 else -math.inf, math.inf)
     if cuts([(value, value) for value in values]) == (min(values), max(values)):
         ends = [(min(low for low, _ in ends), max(high for _, high in ends))]

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.names import called, quoted, readable
-from commeff.experiments.report.data.quantities import AGREEMENT, quantity
-from commeff.experiments.report.data.rows import NAMED
-from commeff.experiments.report.data.statistics import Estimate, higher_is_better, mean_curve
+from commeff.experiments.report.data.quantities import AGREEMENT, quantity, span
+from commeff.experiments.report.data.rows import NAMED, WAYS
+from commeff.experiments.report.data.statistics import higher_is_better, mean_curve
 from commeff.experiments.report.data.variants import Variant, is_number
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits
@@ -23,7 +23,6 @@ from commeff.experiments.report.draw.networks import UsedTopology, draw_network
 from commeff.experiments.report.draw.panels import Line, Spot
 from commeff.experiments.run.store import FINISHED
 
-VIEWS = ("step", "epoch", "wire_bytes", "seconds", "simulated_seconds")
 ROUNDING = 1e-6  # a part of the largest consensus distance that is agreement: models are float32
 SAME = 1e-3  # by which ratios of epochs to steps differ that are the same
 CROWDED = 20_000  # messages of a step: more are a black disc, and take minutes
@@ -54,8 +53,8 @@ def figures(analysis: Analysis) -> list[Figure]:
 def convergence(analysis: Analysis) -> Figure | None:
     """The metric, and the training loss, against steps, epochs, bytes, and seconds, measured and simulated."""
     metrics = dict.fromkeys((shown_metric(analysis), "train_loss"))
-    views = [view for view in VIEWS if not _says_nothing(analysis, view)]
-    drawn = {(view, metric): _lines(analysis, view, metric) for view in views for metric in metrics}
+    views = [view for view in WAYS if not _says_nothing(analysis, view)]
+    drawn = {(view, metric): _few(lines_of_variants(analysis, view, metric)) for view in views for metric in metrics}
     drawn = {place: lines for place, lines in drawn.items() if lines}
     if not drawn:
         return None
@@ -68,7 +67,7 @@ def convergence(analysis: Analysis) -> Figure | None:
     caption += f" {clock(analysis)}" if "seconds" in views else ""
     limits = [panels.line_limits(lines, metric) for (_, metric), lines in drawn.items()]
     caption += cut_off(limits, [variant.name for variant in every if variant.diverged])
-    early = [quoted(variant.name) for variant in every if _unfinished(variant)]
+    early = [quoted(v.name) for v in every if any(run.record.state not in FINISHED for run in v.drawn)]
     caption += f" With no run done yet, as far as they have come: {', '.join(early)}." if early else ""
     data = pd.concat([variant.curves.assign(variant=variant.name) for variant in every], ignore_index=True)
     width = len({metric for _, metric in drawn})
@@ -89,7 +88,7 @@ def _says_nothing(analysis: Analysis, view: str) -> bool:
 def one_by_one(analysis: Analysis) -> Figure | None:
     """Each of many variants before all others."""
     metric = shown_metric(analysis)
-    lines = _lines(analysis, "wire_bytes", metric)
+    lines = lines_of_variants(analysis, "wire_bytes", metric)
     if len(lines) <= NAMED:
         return None
     names, shown = [line.name for line in lines], panels.line_limits(lines, metric)
@@ -110,20 +109,23 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     if not sending:
         return None
     scale = quantity("wire_bytes").scale
-    spots = [_spot(analysis, variant, styles[variant.number], cost * scale, final) for variant, cost, final in sending]
+    spots = [
+        Spot(v.kind, v.name, styles[v.number], cost * scale, final, v.kind in analysis.prominent)
+        for v, cost, final in sending
+    ]
     data = pd.DataFrame(
         {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
         for variant, cost, final in sending
     )
     reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
     silent = [variant.name for variant, cost, _ in sent if not cost > 0]
-    seeds = count_seeds([final.n for *_, final in sending])
+    seeds = f"n = {span(final.n for *_, final in sending)}"
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
         f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
         "is the Pareto front: no variant has a better mean with fewer bytes."
     )
-    caption += SINGLE * any(spot.half is None for spot in spots)
+    caption += SINGLE * any(spot.final.half is None for spot in spots)
     if not all(spot.named for spot in spots):
         caption += " Named are those on it and the ones in colour; the table has the others."
     caption += f" Not shown, since nothing was sent: {', '.join(map(quoted, silent))}." if silent else ""
@@ -135,7 +137,7 @@ def tradeoff(analysis: Analysis) -> Figure | None:
 
 def consensus(analysis: Analysis) -> Figure | None:
     """How far the workers' models are apart."""
-    lines = _lines(analysis, "step", "consensus_distance")
+    lines = lines_of_variants(analysis, "step", "consensus_distance")
     disagreeing = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
     if not disagreeing:
         return None
@@ -247,17 +249,8 @@ def unnamed(analysis: Analysis) -> str:
 def _bands(variants: Sequence[Variant]) -> str:
     """What lines and bands are, and over how many seeds."""
     counts = [len(variant.drawn) for variant in variants if variant.drawn]
-    lines = f"Lines are means over seeds ({count_seeds(counts)}), bands 95 % intervals (Student's t)"
+    lines = f"Lines are means over seeds (n = {span(counts)}), bands 95 % intervals (Student's t)"
     return f"{lines}, on a logarithmic axis those of logarithms." + SINGLE * (min(counts) == 1)
-
-
-def count_seeds(seeds: Sequence[int]) -> str:
-    """How many seeds the variants have.
-
-    >>> count_seeds([3, 3]), count_seeds([3, 1])
-    ('n = 3', 'n = 1 to 3')
-    """
-    return f"n = {min(seeds)}" + (f" to {max(seeds)}" if max(seeds) > min(seeds) else "")
 
 
 def shown_metric(analysis: Analysis) -> str:
@@ -266,23 +259,21 @@ def shown_metric(analysis: Analysis) -> str:
     return next((name for name in ways if analysis.measured(name)), analysis.metric)
 
 
-def _lines(analysis: Analysis, x: str, y: str) -> list[Line]:
-    """The variants that have measured both."""
-    styles = looks(analysis)
+def lines_of_variants(
+    analysis: Analysis, x: str, y: str, curves_of: Callable[[Variant], pd.DataFrame] = lambda variant: variant.curves
+) -> list[Line]:
+    """The variants whose curves have both, by logarithm where their axis is logarithmic."""
+    styles, curves = looks(analysis), {variant: curves_of(variant) for variant in analysis.variants}
 
     def lines(log: bool) -> list[Line]:
-        drawn = (
-            line_of(v, styles[v.number], v.curves, x, y, log, v.kind in analysis.prominent)
-            for v in analysis.variants
-            if {x, y} <= set(v.curves)
-        )
-        return _few([line for line in drawn if line])
+        drawn = []
+        for v, curve in ((v, curve) for v, curve in curves.items() if {x, y} <= {*curve}):
+            means = mean_curve(curve, x, y, log and bool((curve[y].dropna() > 0).all()))
+            means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
+            named = v.kind in analysis.prominent
+            drawn.append(Line(v.kind, v.name, styles[v.number], means, v.diverged, named))
+        return [line for line in drawn if not line.means.empty]
 
-    return on_axis(lines, y)
-
-
-def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
-    """Lines, by logarithm where their axis is logarithmic."""
     linear = lines(False)
     return lines(True) if linear and panels.line_limits(linear, y).logarithm else linear
 
@@ -290,25 +281,6 @@ def on_axis(lines: Callable[[bool], list[Line]], y: str) -> list[Line]:
 def _few(lines: Sequence[Line]) -> list[Line]:
     """Lines that all have names, if they are few enough for it."""
     return [replace(line, named=line.named or len(lines) <= NAMED) for line in lines]
-
-
-def line_of(
-    variant: Variant, style: Look, curves: pd.DataFrame, x: str, y: str, log: bool = False, named: bool = True
-) -> Line | None:
-    """A variant's means over seeds, with `log` of logarithms if all of its numbers have one; None where there is
-    nothing that its axis can show."""
-    means = mean_curve(curves, x, y, log and bool((curves[y].dropna() > 0).all()))
-    means = means[means["x"] > 0] if x in panels.LOGARITHMIC else means
-    return None if means.empty else Line(variant.kind, variant.name, style, means, variant.diverged, named)
-
-
-def _spot(analysis: Analysis, variant: Variant, style: Look, cost: float, final: Estimate) -> Spot:
-    named = variant.kind in analysis.prominent
-    return Spot(variant.kind, variant.name, style, cost, final.mean, final.half, final.log, named)
-
-
-def _unfinished(variant: Variant) -> bool:
-    return any(run.record.state not in FINISHED for run in variant.drawn)
 
 
 def cut_off(limits: Iterable[AxisLimits], diverged: Sequence[str] = ()) -> str:

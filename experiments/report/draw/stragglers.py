@@ -9,6 +9,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis
+from commeff.experiments.report.data.grids import leaves
+from commeff.experiments.report.data.quantities import span
 from commeff.experiments.report.data.rows import TableRow
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel
@@ -29,10 +31,10 @@ def stragglers(analysis: Analysis) -> Figure | None:
     height = 0.75 + (len(factors) + 1) * BAR * len(families)
     draw = partial(_draw, data=data, names=[*families], factors=factors)
     part = Panel("all", draw, WIDE, height, (NAMES, 0.15, 0.45, 0.1))
-    counts = sorted({row.reached.of for rows in families.values() for row in rows if row.reached})
+    counts = [row.reached.of for rows in families.values() for row in rows if row.reached]
     caption = (
         f"Seconds of the runs' clock to {target.words}: they are simulated, and nothing here was measured in time. "
-        f"Means over {' to '.join(map(str, counts))} seeds with 95 % intervals (Student's t), where all of them "
+        f"Means over {span(counts)} seeds with 95 % intervals (Student's t), where all of them "
         "reached it. The last worker computes for so many times as long as the others."
     )
     title = f"Simulated seconds to {target.words}"
@@ -68,11 +70,12 @@ def _words(factor: float) -> str:
 
 def _families(analysis: Analysis) -> dict[str, list[TableRow]]:
     """Rows that differ in the straggler alone, and in what is tuned, by the shortest of their names."""
-    aside, families = {KEY, "seed", *analysis.grid.over}, dict[tuple[tuple[str, str], ...], list[TableRow]]()
+    aside, families = {KEY, "seed", *analysis.grid.over}, dict[frozenset[tuple[str, str]], list[TableRow]]()
     for row in analysis.rows:
         run = row.variant.runs[0]
         if run.setting("speeds") is not None and SECONDS in row.variant.curves:
-            families.setdefault(run.settings_without(aside), []).append(row)
+            shared = {key: value for key, value in leaves(run.record.config).items() if key not in aside}
+            families.setdefault(frozenset(shared.items()), []).append(row)
     return {min((row.variant.name for row in rows), key=len): rows for rows in families.values()}
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import quoted, readable
 from commeff.experiments.report.data.variants import Variant
-from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.figures import FONT_SIZE, STYLE, Figure
 from commeff.experiments.report.style import FigureStyle
 from commeff.require import did_you_mean
@@ -21,15 +20,14 @@ def styled(
     style: FigureStyle,
     drawn: Mapping[str, Figure],
     analysis: Analysis,
-    clocks: Sequence[Wallclock],
-    build: Callable[[Analysis, Sequence[Wallclock]], Sequence[Figure]],
+    build: Callable[[Analysis], Sequence[Figure]],
 ) -> list[tuple[Figure, dict[str, Any]]]:
     """The figures as the style wants them, each with the settings of matplotlib that it is drawn with.
 
     Parameters
     ----------
     drawn : the figures without a style, by name.
-    analysis, clocks, build : what makes them, anew where variants are renamed, ordered or coloured.
+    analysis, build : what makes them, anew where variants are renamed, ordered or coloured.
 
     Raises
     ------
@@ -47,7 +45,7 @@ def styled(
             _among(f"{style.file}: {key}", chosen, variants)
         _among(f"{style.file}: panels of {name}", settings.get("panels", ()), [panel.name for panel in figure.panels])
         if repr(content) not in built and content:
-            built[repr(content)] = {other.name: other for other in build(*restyled(analysis, clocks, content))}
+            built[repr(content)] = {other.name: other for other in build(restyled(analysis, content))}
         new = built[repr(content) if content else ""][name]
         figures.append((replace(_sized(new, settings), data=figure.data), settings_of(settings)))
     return figures
@@ -71,10 +69,8 @@ def unknown_variants(content: Mapping[str, Any], analysis: Analysis) -> list[str
     ]
 
 
-def restyled(
-    analysis: Analysis, clocks: Sequence[Wallclock], style: Mapping[str, Any], in_words: bool = True
-) -> tuple[Analysis, list[Wallclock]]:
-    """The same analysis and clocks, the variants named, ordered and coloured otherwise; without labels in a reader's
+def restyled(analysis: Analysis, style: Mapping[str, Any], in_words: bool = True) -> Analysis:
+    """The same analysis, the variants named, ordered and coloured otherwise; without labels in a reader's
     words, if they shall be."""
     labels, colours = style.get("labels", {}), style.get("colours", {})
     fixed = {*analysis.grid.labels.values()} | ({v.family for v in analysis.variants} if not in_words else set())
@@ -91,14 +87,13 @@ def restyled(
     def place(variant: Variant) -> int:
         return order.get(variant.name, order.get(variant.family, len(order)))
 
-    variants = {variant: new(variant) for variant in sorted(analysis.variants, key=place)}
+    variants = {variant: new(variant) for variant in analysis.variants}
     rows = [
         replace(row, variant=variants[row.variant], baseline=variants[row.baseline] if row.baseline else None)
         for row in sorted(analysis.rows, key=lambda row: place(row.variant))
     ]
-    other = replace(
+    return replace(
         analysis,
-        variants=tuple(variants.values()),
         rows=tuple(rows),
         baselines=tuple(variants[base] for base in analysis.baselines),
         targets={
@@ -106,19 +101,6 @@ def restyled(
         },
         champions={task: variants[best] for task, best in analysis.champions.items()},
     )
-
-    def seconds(row: VariantSeconds) -> VariantSeconds:
-        return replace(row, variant=variants[row.variant])
-
-    times = [
-        replace(
-            clock,
-            rows=tuple(seconds(row) for row in sorted(clock.rows, key=lambda row: place(row.variant))),
-            baseline=seconds(clock.baseline) if clock.baseline else None,
-        )
-        for clock in clocks
-    ]
-    return other, times
 
 
 def _renamed(origin: str, variants: Mapping[Variant, Variant]) -> str:

@@ -10,9 +10,12 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from commeff.cluster.modelled import Modelled
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called, quoted
-from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
+from commeff.experiments.report.data.quantities import span
+from commeff.experiments.report.data.variants import Variant
+from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.axes import AxisLimits, fit, limits, logarithmic
 from commeff.experiments.report.draw.figures import (
@@ -28,14 +31,10 @@ from commeff.experiments.report.draw.figures import (
     folded,
     lines_of,
 )
-from commeff.experiments.report.draw.panels import Line
 from commeff.experiments.report.draw.plots import (
     SINGLE,
-    count_seeds,
     cut_off,
-    line_of,
-    looks,
-    on_axis,
+    lines_of_variants,
     shown_metric,
     unnamed,
     wide,
@@ -48,31 +47,29 @@ NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for le
 
 def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame | None = None) -> Figure | None:
     """How many times as fast as the baseline each variant is at the target, on each cluster; `data` if it is known."""
-    rows = [(clock, row) for clock in clocks for row in clock.rows if row.speed_up]
+    rows = [(clock.place.name, variant.name, clock.of(variant)) for clock in clocks for variant in analysis.variants]
     target, base = analysis.target, analysis.baselines[0].name if analysis.baselines else ""
-    if not rows or target is None:
+    if not any(row.speed_up for *_, row in rows) or target is None:
         return None
     places = [clock.place.name for clock in clocks]
     if data is None:
         data = pd.DataFrame(
-            {"cluster": clock.place.name, "variant": row.variant.name, "baseline": base}
-            | {"modelled_speed_up": row.speed_up.mean, "low": row.speed_up.low, "high": row.speed_up.high}
-            | {"n": row.speed_up.n, "loses": row.loses}
-            for clock, row in rows
-            if row.speed_up
+            {"cluster": place, "variant": variant, "baseline": base, "modelled_speed_up": ratio.mean}
+            | dict(zip(("low", "high"), ratio.ends if ratio.half is not None else (None, None), strict=True))
+            | {"n": ratio.n, "loses": row.loses}
+            for place, variant, row in rows
+            if (ratio := row.speed_up)
         )
     known = set(data["variant"])
-    short = {row.variant.name: row.short for clock in clocks for row in clock.rows if row.short and not row.reason}
-    short = {name: words for name, words in short.items() if name not in known}
-    names = [row.variant.name for row in clocks[0].rows if row.variant.name in known | {*short}]
+    short = {name: row.short for _, name, row in rows if row.short and not row.reason and name not in known}
+    names = [variant.name for variant in analysis.variants if variant.name in known | {*short}]
     numbers = {variant.name: variant.kind for variant in analysis.variants}
     draw = partial(_speed_ups, data=data, names=names, places=places, base=base, numbers=numbers, short=short)
-    seeds = count_seeds(data["n"].tolist())
     caption = (
         f"Modelled, not measured: how many times as fast as {base} a method reaches {target.words} on each "
-        f"cluster. Geometric means over seeds ({seeds}), bars 95 % intervals of the ratios paired by "
+        f"cluster. Geometric means over seeds (n = {span(data['n'])}), bars 95 % intervals of the ratios paired by "
         f"seed, cut where they leave the figure.{' None where a seed never reaches it.' * bool(short)}"
-        f"{SINGLE * bool(data['low'].isna().any())} {assumptions(clocks)}"
+        f"{SINGLE * bool(data['low'].isna().any())} {assumptions(analysis, clocks)}"
     )
     row = max(_row(names), ROW * len(places) / 3)
     part = Panel("all", draw, WIDE, 0.75 + row * len(names), (NAMES, 0.15, 0.45, 0.1))
@@ -81,13 +78,13 @@ def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame
     return Figure("speed_up", title, caption, [part], 1, data, legend)
 
 
-def assumptions(clocks: Sequence[Wallclock]) -> str:
+def assumptions(analysis: Analysis, clocks: Sequence[Wallclock]) -> str:
     """What modelled seconds are made of, for captions and notes."""
     computing = [f"{clock.place.name} {_computing(clock)}" for clock in clocks]
     words = {text.partition(" ")[2] for text in computing}
     pace = f"computing takes {words.pop()}" if len(words) == 1 else f"computing takes on {'; '.join(computing)}"
     shares = [f"{clock.place.name} {clock.latency_share:.0%}" for clock in clocks if clock.latency_share is not None]
-    base = next((clock.baseline.variant.name for clock in clocks if clock.baseline), "")
+    base = analysis.baselines[0].name if analysis.baselines else ""
     latency = (
         f" Of the communication of {base}, latency is: {', '.join(shares)}; the rest is bandwidth." if shares else ""
     )
@@ -156,7 +153,7 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     """The metric against modelled seconds, a panel for each cluster."""
     metric, parts, frames, shown = shown_metric(analysis), [], [], []
     for clock in clocks:
-        lines = on_axis(partial(_lines, analysis, clock, metric), metric)
+        lines = lines_of_variants(analysis, "modelled_seconds", metric, partial(_curves, clock))
         if not lines:
             continue
         name = clock.place.name
@@ -166,13 +163,14 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
         frames += [line.means.assign(variant=line.name, cluster=name) for line in lines]
     if not parts:
         return None
-    absent = [quoted(row.variant.name) for row in clocks[0].rows if row.reason]
+    reasons = {variant: clocks[0].of(variant).reason for variant in analysis.variants}
+    absent = [quoted(variant.name) for variant, reason in reasons.items() if reason]
     caption = (
         "Lines are means over seeds, bands 95 % intervals (Student's t; of logarithms where the metric's axis is "
         f"logarithmic), against modelled seconds on a logarithmic scale: nothing here was measured in time. "
-        f"{assumptions(clocks)}"
+        f"{assumptions(analysis, clocks)}"
     )
-    diverged = [row.variant.name for row in clocks[0].rows if row.variant.diverged and not row.reason]
+    diverged = [variant.name for variant, reason in reasons.items() if variant.diverged and not reason]
     caption += cut_off(shown, diverged)
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
     data = pd.concat(frames, ignore_index=True).rename(columns={"x": "modelled_seconds", "y": metric})
@@ -181,33 +179,28 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data)
 
 
-def _lines(analysis: Analysis, clock: Wallclock, metric: str, log: bool) -> list[Line]:
-    return [line for row in clock.rows if (line := _line(analysis, row, metric, log)) is not None]
-
-
-def _line(analysis: Analysis, row: VariantSeconds, metric: str, log: bool) -> Line | None:
+def _curves(clock: Wallclock, variant: Variant) -> pd.DataFrame:
+    """The evaluations of the drawn runs that are modelled."""
+    timelines = clock.of(variant).timelines
     frames = [
         run.record.curve.assign(
             run=run.cell.run,
-            modelled_seconds=[row.timelines[run.cell.run].seconds(int(step)) for step in run.record.curve["step"]],
+            modelled_seconds=[timelines[run.cell.run].seconds(int(step)) for step in run.record.curve["step"]],
         )
-        for run in row.variant.drawn
-        if run.cell.run in row.timelines and metric in run.record.curve
+        for run in variant.drawn
+        if run.cell.run in timelines
     ]
-    if not frames:
-        return None
-    style, named = looks(analysis)[row.variant.number], row.variant.kind in analysis.prominent
-    return line_of(row.variant, style, pd.concat(frames), "modelled_seconds", metric, log, named)
+    return pd.concat(frames) if frames else pd.DataFrame()
 
 
-def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
+def step_time(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     """Stacked bars: what a step computes, what communication computing hides, and what it does not."""
     rows = [
-        {"cluster": clock.place.name, "variant": row.variant.name, "part": part, "kind": kind, "seconds": seconds}
+        {"cluster": clock.place.name, "variant": variant.name, "part": part, "kind": kind, "seconds": seconds}
         for clock in clocks
-        for row in clock.rows
-        if row.timeline
-        for part, kind, seconds in _parts(row)
+        for variant in analysis.variants
+        if (timeline := clock.of(variant).timeline)
+        for part, kind, seconds in _parts(timeline)
     ]
     if not rows:
         return None
@@ -229,16 +222,14 @@ def step_time(clocks: Sequence[Wallclock]) -> Figure | None:
     ]
     caption = (
         "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
-        f"left exposed, by kind of operation. {assumptions(clocks)}"
+        f"left exposed, by kind of operation. {assumptions(analysis, clocks)}"
     )
     caption += cut_off(bar_limits(bars) for _, bars in data.groupby("cluster"))
     legend = [("computing", Look(RULE, "-", "s")), *((called(kind), Look(_colour(kind), "-", "s")) for kind in kinds)]
     return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 
 
-def _parts(row: VariantSeconds) -> list[tuple[str, str, float]]:
-    timeline = row.timeline
-    assert timeline is not None
+def _parts(timeline: Modelled) -> list[tuple[str, str, float]]:
     parts = [("computing", "", timeline.compute)]
     parts += [("hidden", kind, seconds) for kind, seconds in timeline.hidden_by_kind.items() if seconds > 0]
     return parts + [("exposed", kind, seconds) for kind, seconds in timeline.exposed_by_kind.items() if seconds > 0]

@@ -52,7 +52,7 @@ def _width(value: Estimate, scale: float = 1.0) -> str:
     """The interval of a logarithm in brackets, and a mark on any that has no width."""
     if value.half == 0:
         return EQUAL
-    return between(*(scale * end for end in value.ends)) if value.log and value.half is not None else ""
+    return between(value, scale) if value.log else ""
 
 
 def explained(table: Table) -> Table:
@@ -106,11 +106,6 @@ def cost(value: Estimate, scale: float = 1.0) -> Item:
 def words(heading: str, texts: Iterable[str], under: str = "", **settings: bool) -> Column:
     """A column of words; `settings` are those of `Column`."""
     return Column(heading, under, [word(text) for text in texts], words=True, **settings)
-
-
-def number(value: float | None, text: str) -> Item:
-    """A cell with one number."""
-    return NOTHING if value is None else Item(text, value=value)
 
 
 def label_of(value: str | None) -> Item:

@@ -92,6 +92,7 @@ def _sections(
         return dict.fromkeys(one.kind or one.name for one in of.values() if one.name.startswith(start))
 
     sweeps = "".join(drawn(kind, titled=True) for kind in kinds("sweep_", figures))
+    tried = listed("sweep") and tag("details", tag("summary", "every value tried") + listed("sweep"))
     curves = drawn("convergence") or tag("p", "No run has measured anything yet.", ["note"])
     modelled = drawn("modelled_convergence", titled=True) + drawn("step_time", titled=True)
     modelled += "".join(listed(kind, titled=True) for kind in kinds("modelled", tables))
@@ -112,7 +113,7 @@ def _sections(
         Section("scaling", "Against the number of workers", drawn("scaling")),
         Section("consensus", "Consensus distance", drawn("consensus"), under_key=True),
         Section("topologies", "Topologies", drawn("topologies") + listed("topologies", titled=True)),
-        Section("sweep", "Tuning", _list(analysis.warnings, ["warn"]) + sweeps + _folded(listed("sweep"))),
+        Section("sweep", "Tuning", _list(analysis.warnings, ["warn"]) + sweeps + tried),
         Section("failures", "Failures", listed("failures")),
         Section("environment", "Environment", listed("environment") or _same(analysis)),
         Section("unread", "Unreadable files", _list(faults)),
@@ -176,10 +177,6 @@ def _samples(analysis: Analysis) -> dict[int, str]:
 
 def _list(lines: Sequence[str], kinds: Sequence[str] = ()) -> str:
     return tag("ul", "".join(tag("li", html_text(line)) for line in lines), kinds) if lines else ""
-
-
-def _folded(body: str) -> str:
-    return tag("details", tag("summary", "every value tried") + body) if body else ""
 
 
 def _same(analysis: Analysis) -> str:

@@ -17,11 +17,12 @@ from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.commands import settings_of
 from commeff.experiments.report.data.quantities import MISSING, fixed, quantity
+from commeff.experiments.report.data.records import ENDED_BADLY
 from commeff.experiments.report.data.rows import WAYS, shortfall
 from commeff.experiments.report.data.statistics import estimate
 from commeff.experiments.report.data.variants import RecordedRun, Trial
 from commeff.experiments.report.draw.networks import WINDOW, UsedTopology
-from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, number, seeds, spread_of, words
+from commeff.experiments.report.write.cells import NOTHING, cost, estimates, label_of, seeds, spread_of, words
 from commeff.experiments.report.write.table import Column, Item, Table
 from commeff.experiments.run.store import FINISHED
 
@@ -96,16 +97,16 @@ def _short(trial: Trial, by: str) -> str:
 
 def failure_table(analysis: Analysis) -> Table | None:
     """The runs that ended otherwise than done: where, why, and how to run them again."""
-    if not analysis.unlucky:
-        return None
     lines = []
-    for run in analysis.unlucky:
+    for run in (run for run in analysis.runs if run.record.state in ENDED_BADLY):
         status = run.record.status
         step, reason = status.get("step"), run.record.error or str(status.get("error") or "")
         if run.record.state == "diverged":
             step, reason = run.record.summary.get("step", step), run.record.reason or "a loss is no longer finite"
         where = f"{step if step is not None else '?'} of {status.get('steps', '?')}"
         lines.append((run.cell.run, run.record.state, step, where, reason, command_of(run, analysis)))
+    if not lines:
+        return None
     runs, states, steps, places, reasons, commands = zip(*lines, strict=True)
     columns = [
         words("run", runs, code=True),
@@ -130,7 +131,7 @@ def environment_table(analysis: Analysis) -> Table | None:
         return None
     lines = [(key, value, count) for key, values in differing.items() for value, count in sorted(values.items())]
     keys, values, runs = zip(*lines, strict=True)
-    columns = [words("", keys), words("value", values), Column("runs", "", [number(n, str(n)) for n in runs])]
+    columns = [words("", keys), words("value", values), Column("runs", "", [Item(str(n), value=n) for n in runs])]
     data = pd.DataFrame({"key": keys, "value": values, "runs": runs})
     return Table("environment", "Not all runs ran in the same place", columns, data=data)
 
@@ -148,13 +149,13 @@ def topology_table(networks: Sequence[UsedTopology]) -> Table:
     for network, rho in zip(networks, shrinkages, strict=True):
         exact = rho == 0 and network.steps > 1
         gap = "exact after a period" if exact else MISSING if rho is None else fixed(1 - rho, 4)
-        rhos.append(number(rho, MISSING if rho is None else "0" if exact else fixed(rho, 4)))
+        rhos.append(NOTHING if rho is None else Item("0" if exact else fixed(rho, 4), value=rho))
         gaps.append(Item(gap, value=None if rho is None else 1 - rho))
     columns = [
         words("topology", data["topology"]),
-        Column("workers", "", [number(n, str(n)) for n in data["workers"]]),
-        Column("degree", "busiest", [number(n, str(n)) for n in data["degree"]]),
-        Column("messages", "a step, all", [number(n, f"{n:g}") for n in data["messages"]]),
+        Column("workers", "", [Item(str(n), value=n) for n in data["workers"]]),
+        Column("degree", "busiest", [Item(str(n), value=n) for n in data["degree"]]),
+        Column("messages", "a step, all", [Item(f"{n:g}", value=n) for n in data["messages"]]),
         Column("period", "steps", [Item(str(n or "never repeats"), value=n or math.inf) for n in periods]),
         Column("ρ", "a step", rhos),
         Column("gap", "1 − ρ", gaps),

@@ -21,7 +21,6 @@ from commeff.experiments.report.write.table_wallclock import main_columns
 from commeff.require import did_you_mean
 
 DAGGER, DOUBLE_DAGGER = "†", "‡"
-OWN = ("seeds", "difference", "wire_bytes", "saving", "to_target", "seconds", "consensus_distance", "payload_bytes")
 QUALITIES = ("val_accuracy", "val_loss", "local_val_accuracy", "local_val_loss")
 AMOUNTS = {  # heading, unit, scale
     "wire_bytes": ("wire", "MB, counted", 1e-6),
@@ -80,9 +79,9 @@ def main_tables(
 
 def check_columns(analysis: Analysis, columns: Sequence[str]) -> None:
     """Refuse names of columns that this store does not have."""
-    measured = _measured(analysis)
+    measured = [*dict.fromkeys(name for record in analysis.records for name in record.numbers)]
     usual = [name for name in _usual(analysis) if name in measured or name not in INSIDE]
-    names = [*dict.fromkeys((*usual, *OWN, *_labels(analysis), *measured))]
+    names = [*dict.fromkeys((*usual, *_labels(analysis), *measured))]
     if not columns:
         raise ValueError(f"--columns must be of {', '.join(names)}, got none: the table would be empty; leave it out")
     for name in columns:
@@ -105,12 +104,6 @@ def _usual(analysis: Analysis) -> list[str]:
 
 def _labels(analysis: Analysis) -> list[str]:
     return [*dict.fromkeys(key for variant in analysis.variants for key in variant.labels)]
-
-
-def _measured(analysis: Analysis) -> list[str]:
-    """The metrics that are measured at the end of some run."""
-    ends = (record.summary for record in analysis.records)
-    return [*dict.fromkeys(key for end in ends for key, value in end.items() if isinstance(value, (int, float)))]
 
 
 def _lines(analysis: Analysis, columns: Mapping[str, Column]) -> list[dict[str, Column]]:
@@ -138,15 +131,21 @@ def _column(analysis: Analysis, name: str) -> Column:
     if name == "difference":
         ratio = any(row.difference and row.difference.log for row in rows)
         under = "points, paired" if quantity(metric).unit == "%" else "ratio, paired" if ratio else "paired"
-        items = differences([row.difference for row in rows], quantity(metric))
-        items = [_shared(item, row, metric) for item, row in zip(items, rows, strict=True)]
+        items = [
+            item
+            if row.difference is None or row.difference.n == row.finals[metric].n
+            else replace(item, mark=f"{item.mark} (n={row.difference.n})")  # over fewer seeds than the variant has
+            for item, row in zip(differences([row.difference for row in rows], quantity(metric)), rows, strict=True)
+        ]
         return Column(f"{'/' if ratio else MINUS} baseline", under, items)
     if name == "saving":
         return Column("saving", "on the wire", amounts([row.saving for row in rows], suffix=TIMES))
     if name == "to_target":
         costs = [row.reached.costs.get("wire_bytes") if row.reached else None for row in rows]
-        items = amounts([cost.mean if cost else None for cost in costs], 1e-6)
-        items = [_partly(item, row) for item, row in zip(items, rows, strict=True)]
+        items = [
+            Item(row.reached.short, quiet=True) if row.reached and row.reached.short else item
+            for item, row in zip(amounts([cost.mean if cost else None for cost in costs], 1e-6), rows, strict=True)
+        ]
         return Column("to target", "MB wire", items)
     if name in AMOUNTS:
         heading, under, scale = AMOUNTS[name]
@@ -165,14 +164,15 @@ def _column(analysis: Analysis, name: str) -> Column:
     top = leader(variants, name) if name == metric or name.endswith(("accuracy", "loss")) else None
     items = estimates([variant.final(name) for variant in variants], of, variants.index(top) if top else None)
     if name == metric:
-        items = [_marked(item, row) for item, row in zip(items, rows, strict=True)]
+        tied = [differs_from_best(row) is False for row in rows]
+        items = [replace(item, mark=DAGGER * tie + item.mark) for item, tie in zip(items, tied, strict=True)]
     return Column(of.heading, of.unit, items)
 
 
 def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFrame:
     """The numbers of the main table, with all their digits, and what is modelled on each cluster."""
-    lines, clocked = [], main_columns(analysis, clocks) if clocks else [{} for _ in analysis.rows]
-    for row, modelled in zip(analysis.rows, clocked, strict=True):
+    lines = []
+    for row in analysis.rows:
         line: dict[str, object] = {"variant": row.variant.name, **row.variant.labels, **row.variant.chosen.values}
         for name, final in row.finals.items():
             line |= spread_of(name, final)
@@ -180,7 +180,9 @@ def main_data(analysis: Analysis, clocks: Sequence[Wallclock] = ()) -> pd.DataFr
         line |= spread_of(f"{analysis.metric}_{over}_baseline", row.difference)
         line |= {"wire_saving": row.saving, "baseline": row.baseline.name if row.baseline else None}
         line |= {f"runs_{state}": count for state, count in count_states(row.variant.runs).items()}
-        lines.append(line | modelled)
+        for modelled in clocks:
+            line |= main_columns(modelled.place.name, modelled.of(row.variant))
+        lines.append(line)
     return pd.DataFrame(lines)
 
 
@@ -192,23 +194,6 @@ def _seeds(row: TableRow) -> Item:
     return Item(
         f"{done}" if done == planned else f"{done} of {planned}" + (f": {others}" if others else ""), value=done
     )
-
-
-def _marked(item: Item, row: TableRow) -> Item:
-    """A dagger where the best cannot be told from it."""
-    return replace(item, mark=DAGGER + item.mark) if differs_from_best(row) is False else item
-
-
-def _shared(item: Item, row: TableRow, metric: str) -> Item:
-    """A difference over fewer seeds than the variant has says so."""
-    if row.difference is None or row.difference.n == row.finals[metric].n:
-        return item
-    return replace(item, mark=f"{item.mark} (n={row.difference.n})")
-
-
-def _partly(item: Item, row: TableRow) -> Item:
-    """Bytes to the target, or how many seeds got there where not all did."""
-    return Item(row.reached.short, quiet=True) if row.reached and row.reached.short else item
 
 
 def _reference(column: str, dense: HalfDense) -> Item:

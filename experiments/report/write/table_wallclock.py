@@ -12,7 +12,7 @@ import pandas as pd
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import TIMES, between, significant
-from commeff.experiments.report.data.statistics import Ratio
+from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
 from commeff.experiments.report.write.cells import NOTHING, amounts, cost, seeds, word, words
@@ -27,7 +27,7 @@ PARTS = {"step": "step", "computing": "compute", "exposed": "exposed", "hidden":
 
 def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | None:
     """A line a variant, a speed-up for each cluster."""
-    if not any(row.speed_up for clock in clocks for row in clock.rows):
+    if not any(clock.of(row.variant).speed_up for clock in clocks for row in analysis.rows):
         return None
     base = analysis.baselines[0].name
     columns = [words("variant", [row.variant.name for row in analysis.rows])]
@@ -41,18 +41,19 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
     notes = [
         f"Modelled, not measured: seconds of {base} to the target over those of the variant, the geometric mean "
         "over seeds, where all of both reach it, with the 95 % interval of the ratios paired by seed (Student's t on "
-        f"their logarithms). {assumptions(clocks)}",
+        f"their logarithms). {assumptions(analysis, clocks)}",
         LOSES,
     ]
     return Table("modelled", "Modelled speed-up", columns, notes, pd.DataFrame(data))
 
 
-def cluster_table(clock: Wallclock) -> Table:
+def cluster_table(analysis: Analysis, clock: Wallclock) -> Table:
     """One cluster: the parts of a step, and seconds to the target."""
-    rows, parts = clock.rows, [_parts(row) for row in clock.rows]
+    names, rows = [row.variant.name for row in analysis.rows], [clock.of(row.variant) for row in analysis.rows]
+    parts = [_parts(row) for row in rows]
     reached = [NOTHING if row.reason else seeds(len(row.steps_to_target), row.ended) for row in rows]
     columns = [
-        words("variant", [row.variant.name for row in rows]),
+        words("variant", names),
         *(
             Column(heading, "ms, modelled", amounts([seconds[f"modelled_{name}_seconds"] for seconds in parts], 1e3))
             for heading, name in PARTS.items()
@@ -64,47 +65,41 @@ def cluster_table(clock: Wallclock) -> Table:
         words("remarks", [f"not modelled: {row.reason}" if row.reason else row.note for row in rows], printed=False),
     ]
     data = [
-        {"variant": row.variant.name, **seconds, "reached": len(row.steps_to_target), "of": row.ended}
+        {"variant": variant, **seconds, "reached": len(row.steps_to_target), "of": row.ended}
         | {"modelled_seconds_to_target": mean.mean if (mean := row.to_target) else None}
         | {"modelled_seconds_to_target_interval": mean.half if mean else None}
         | ratio_of("modelled_speed_up", row.speed_up)
         | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
-        for row, seconds in zip(rows, parts, strict=True)
+        for variant, row, seconds in zip(names, rows, parts, strict=True)
     ]
     name, link = clock.place.name, clock.place.cluster.inter
     notes = [
         f"Modelled, not measured. {name}: {8e-9 * link.bandwidth:.3g} Gb/s and {1e6 * link.latency:.3g} us between "
         f"nodes of {clock.place.cluster.per_node}. A step is computing and exposed communication; hidden is what "
-        f"computing covers. {assumptions([clock])}",
+        f"computing covers. {assumptions(analysis, [clock])}",
         LOSES,
     ]
     return Table(f"modelled_{file_name(name)}", f"Modelled on {name}", columns, notes, pd.DataFrame(data))
 
 
-def main_columns(analysis: Analysis, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
-    """What the main table's CSV and JSON have of each cluster, a mapping a variant."""
-    lines = []
-    for row in analysis.rows:
-        line: dict[str, object] = {}
-        for clock in clocks:
-            name, row_of = clock.place.name, clock.of(row.variant)
-            mean = row_of.to_target
-            line |= {f"modelled_seconds_to_target_{name}": mean.mean if mean else None}
-            line |= ratio_of(f"modelled_speed_up_{name}", row_of.speed_up)
-            line |= {f"loses_{name}": row_of.loses or None, f"not_modelled_{name}": row_of.reason or None}
-        lines.append(line)
-    return lines
+def main_columns(place: str, row: VariantSeconds) -> dict[str, object]:
+    """What the main table's CSV and JSON have of a variant on a cluster."""
+    mean = row.to_target
+    line: dict[str, object] = {f"modelled_seconds_to_target_{place}": mean.mean if mean else None}
+    line |= ratio_of(f"modelled_speed_up_{place}", row.speed_up)
+    return line | {f"loses_{place}": row.loses or None, f"not_modelled_{place}": row.reason or None}
 
 
-def ratio_of(name: str, ratio: Ratio | None) -> dict[str, object]:
+def ratio_of(name: str, ratio: Estimate | None) -> dict[str, object]:
     """The columns of a CSV file that hold a ratio.
 
-    >>> ratio_of("speed_up", Ratio(2.0, 1.5, 2.5, 3))
-    {'speed_up': 2.0, 'speed_up_low': 1.5, 'speed_up_high': 2.5, 'speed_up_n': 3}
+    >>> ratio_of("speed_up", Estimate(2.0, 0.0, 3, log=True))
+    {'speed_up': 2.0, 'speed_up_low': 2.0, 'speed_up_high': 2.0, 'speed_up_n': 3}
     """
     if ratio is None:
         return {name: None}
-    return {name: ratio.mean, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_n": ratio.n}
+    low, high = ratio.ends if ratio.half is not None else (None, None)
+    return {name: ratio.mean, f"{name}_low": low, f"{name}_high": high, f"{name}_n": ratio.n}
 
 
 def _ratio(row: VariantSeconds) -> Item:
@@ -113,9 +108,8 @@ def _ratio(row: VariantSeconds) -> Item:
         return Item("not modelled", quiet=True)
     if ratio is None:
         return word(row.short, quiet=True)
-    span = between(ratio.low, ratio.high)
-    tells = ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
-    return Item(f"{significant(ratio.mean)}{TIMES}", value=ratio.mean, mark=span, quiet=not tells)
+    text = f"{significant(ratio.mean)}{TIMES}"
+    return Item(text, value=ratio.mean, mark=between(ratio), quiet=not ratio.tells)
 
 
 def _loses(row: VariantSeconds) -> Item:

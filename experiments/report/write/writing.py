@@ -90,19 +90,19 @@ def write_report(
     clocks = [wallclock(analysis, place, modeller) for place in places]
     grid_style = {"labels": analysis.grid.labels, "order": analysis.grid.order}
     unknown = unknown_variants(grid_style, analysis)
-    analysis, clocks = restyled(analysis, clocks, grid_style, in_words=False)
+    analysis = restyled(analysis, grid_style, in_words=False)
     topologies, faults = networks(analysis)
     every = _tables(analysis, clocks, columns)
     every += [table_details.topology_table(topologies)] if topologies else []
     main, tables = main_tables(analysis, clocks, columns)[0], {table.name: table for table in every}
-    build = partial(_figures, topologies=topologies)
+    build = partial(_figures, clocks=clocks, topologies=topologies)
     drawn = draw_all(analysis, clocks, topologies)
     files: Sequence[tuple[Figure, dict[str, Any]]] = [(figure, {}) for figure in drawn.values()]
     printed = tables
     if style:
-        files = styled(style, drawn, analysis, clocks, build)
+        files = styled(style, drawn, analysis, build)
         if content := {key: style.common[key] for key in ("labels", "order") if key in style.common}:
-            restyled_tables = _tables(*restyled(analysis, clocks, content, in_words=False), columns)
+            restyled_tables = _tables(restyled(analysis, content, in_words=False), clocks, columns)
             printed = tables | {table.name: table for table in restyled_tables}
     for part in parts:
         part.mkdir(parents=True, exist_ok=True)
@@ -123,23 +123,22 @@ def write_report(
 def _figures(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> list[Figure]:
     every: list[Figure] = []
     for part in analysis.parts:
-        times = [clock.part(part) for clock in clocks]
-        drawn = [speed_up(part, times), modelled_convergence(part, times), step_time(times), stragglers(part)]
-        drawn += [*figures(part), scaling(part, times)]
+        drawn = [figure(part, clocks) for figure in (speed_up, modelled_convergence, step_time)]
+        drawn += [stragglers(part), *figures(part), scaling(part, clocks)]
         every += [_named(figure, part) for figure in drawn if figure is not None]
     return [*map(_bounded, [*_by_kind(every), *drawings(topologies)])]
 
 
 def draw_all(analysis: Analysis, clocks: Sequence[Wallclock], topologies: Sequence[UsedTopology]) -> dict[str, Figure]:
     """The figures by name: pictures call variants by a reader's words, the data beside them as the store does."""
-    shown, times = restyled(analysis, clocks, {})
+    shown = restyled(analysis, {})
     stored = {new.name: old.name for old, new in zip(analysis.variants, shown.variants, strict=True)}
 
     def named(figure: Figure) -> Figure:
         columns = [name for name in ("variant", "baseline") if name in figure.data]
         return replace(figure, data=figure.data.replace(dict.fromkeys(columns, stored)))
 
-    return {figure.name: named(figure) for figure in _figures(shown, times, topologies)}
+    return {figure.name: named(figure) for figure in _figures(shown, clocks, topologies)}
 
 
 def _bounded(figure: Figure) -> Figure:
@@ -153,10 +152,10 @@ def _bounded(figure: Figure) -> Figure:
 def _tables(analysis: Analysis, clocks: Sequence[Wallclock], columns: Sequence[str] | None) -> list[Table]:
     every: list[Table] = []
     for part in analysis.parts:
-        times = [clock.part(part) for clock in clocks]
-        tables = main_tables(part, times, columns)
-        tables += [t for t in (speed_up_table(part, times) if times else None, *map(cluster_table, times)) if t]
-        tables += [table for table in (table_details.target_table(part), table_details.sweep_table(part)) if table]
+        tables = main_tables(part, clocks, columns)
+        others = [speed_up_table(part, clocks), *(cluster_table(part, clock) for clock in clocks)]
+        others += [table_details.target_table(part), table_details.sweep_table(part)]
+        tables += [table for table in others if table]
         every += [_named(table, part) for table in tables]
     whole = (table_details.failure_table(analysis), table_details.environment_table(analysis))
     return [*map(explained, _by_kind(every)), *(table for table in whole if table)]

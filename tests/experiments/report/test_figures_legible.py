@@ -19,6 +19,7 @@ from matplotlib.text import Text
 
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.draw import wallclock
 from commeff.experiments.report.draw.figures import STYLE, Panel, canvas, look
 from commeff.experiments.report.draw.figures import Figure as Drawn
@@ -137,7 +138,7 @@ def test_labels_of_many_variants_are_not_upon_each_other(variants: int) -> None:
     ]
     costs, values = 10 ** rng.uniform(0, 2, variants), rng.uniform(1.7, 2.0, variants)
     spots = [
-        Spot(i, name, look(i), cost, value, None if i % 2 else 0.01)
+        Spot(i, name, look(i), cost, Estimate(value, None if i % 2 else 0.01, 3))
         for i, (name, cost, value) in enumerate(zip(names, costs, values, strict=True))
     ]
     part = Panel("all", lambda axes: tradeoff(axes, spots, "val_loss", 30.0), 7.6, 4.0 + 0.12 * max(0, variants - 8))

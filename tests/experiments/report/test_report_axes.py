@@ -17,6 +17,7 @@ from matplotlib.figure import Figure as Canvas
 from commeff import topologies
 from commeff.experiments.cli import main
 from commeff.experiments.report.data.analysis import analyse
+from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.draw import axes as axes_of
 from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import QUIET, look
@@ -87,9 +88,10 @@ def test_a_broken_axis_can_be_read_both_ways(logarithm: bool) -> None:
 
 def test_a_final_value_far_off_does_not_squeeze_the_tradeoff() -> None:
     figure, axes = plt.subplots()
-    spots = [Spot(i, f"v{i}", look(i), 10.0**i, value, 0.005) for i, value in enumerate((0.1, 0.93, 0.95, 0.96))]
+    ends = [Estimate(value, 0.005, 3) for value in (0.1, 0.93, 0.95, 0.96)]
+    spots = [Spot(i, f"v{i}", look(i), 10.0**i, end) for i, end in enumerate(ends)]
     panels.tradeoff(axes, spots, "val_accuracy", None)
-    heights = [axes.transAxes.inverted().transform(axes.transData.transform((s.cost, s.value)))[1] for s in spots]
+    heights = [axes.transAxes.inverted().transform(axes.transData.transform((s.cost, s.final.mean)))[1] for s in spots]
     assert 0 < heights[0] < 0.15 < heights[1]
     assert heights[3] - heights[1] > 0.4
     plt.close(figure)

@@ -101,4 +101,4 @@ def test_curves_on_a_logarithmic_axis_are_means_of_logarithms(tmp_path: Path) ->
     assert spots is not None
     lines = figure.panels[0].draw.keywords["lines"]
     assert lines[0].means["y"].iloc[-1] == pytest.approx(found.mean)
-    assert spots.panels[0].draw.keywords["spots"][0].ends == pytest.approx(found.ends)
+    assert spots.panels[0].draw.keywords["spots"][0].final == found

@@ -32,9 +32,9 @@ def analysis(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 
 def in_style(analysis: Analysis, text: str, folder: Path) -> dict[str, tuple[drawing.Figure, dict[str, Any]]]:
     (folder / "s.yaml").write_text(text)
-    build = partial(writing._figures, topologies=[])
-    plain = {figure.name: figure for figure in build(analysis, [])}
-    found = styled(read_style(folder / "s.yaml"), plain, analysis, [], build)
+    build = partial(writing._figures, clocks=[], topologies=[])
+    plain = {figure.name: figure for figure in build(analysis)}
+    found = styled(read_style(folder / "s.yaml"), plain, analysis, build)
     return {figure.name: (figure, settings) for figure, settings in found}
 
 

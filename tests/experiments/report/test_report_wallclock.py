@@ -26,7 +26,7 @@ from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.computing import work
-from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over
+from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over, in_words
 from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import speed_up
@@ -155,9 +155,9 @@ def test_the_cross_over_is_that_of_a_brute_force_scan(seed: int) -> None:
     scan = np.geomspace(LOWEST, HIGHEST, 20_001)
     loses = np.array([slowness(each) > 0 for each in scan])
     turns = scan[1:][loses[1:] != loses[:-1]]
-    assert found.loses_first == loses[0]
-    assert found.changes == pytest.approx(turns, rel=2e-3)
-    assert (found.words in ("always", "never")) == (len(turns) == 0)
+    assert (found[:1] == [0.0], found[-1:] == [np.inf]) == (loses[0], loses[-1])
+    assert [edge for edge in found if 0 < edge < np.inf] == pytest.approx(turns, rel=2e-3)
+    assert (in_words(found) in ("always", "never")) == (len(turns) == 0)
 
 
 def test_a_method_that_needs_more_steps_loses_above_a_bandwidth_that_closes_the_balance(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_run_that_diverged_has_not_reached_the_target(tmp_path: Path) -> None:
     lost = [replace(run, state="diverged") for run in runs(["psgd"]) if run.seed == 1]
     store = forge(tmp_path, [*(run for run in runs(["psgd"]) if run.seed == 0), *lost], target={"val_accuracy": 0.3})
     analysis, place = analyse(store), read_place({"cluster": ETHERNET, "step_seconds": 0.01})
-    (row,) = wallclock(analysis, place, Modeller()).rows
+    (row,) = wallclock(analysis, place, Modeller()).rows.values()
     assert (sorted(row.steps_to_target), row.ended) == ([0], 2)
 
 
@@ -217,7 +217,7 @@ def test_a_seed_that_never_reaches_the_target_leaves_no_speed_up_and_no_mean(tmp
     forged = [replace(run, accuracy=0.5) if (run.method, run.seed) == (late, 1) else run for run in runs(seeds=3)]
     found = write_report(forge(tmp_path, forged, target={"val_accuracy": 0.85}), clusters=[ETHERNET], step_seconds=0.01)
     (clock,) = (wallclock(found.analysis, place, Modeller()) for place in places_of(found.analysis, [ETHERNET], 0.01))
-    of = {row.variant.labels["method"]: row for row in clock.rows}
+    of = {variant.labels["method"]: clock.of(variant) for variant in found.analysis.variants}
     assert {name for name, row in of.items() if row.speed_up is None} == ({"psgd", "dsgd"} if late == "dsgd" else {*of})
     assert (of[late].to_target, of[late].short) == (None, "2 of 3 reached")
     ours = (row for row in found.analysis.rows if row.variant.labels["method"] == late)

@@ -16,7 +16,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.config.compose import compose
 from commeff.experiments.report.data import summary
 from commeff.experiments.report.data.analysis import analyse
-from commeff.experiments.report.data.statistics import pareto_front
+from commeff.experiments.report.data.statistics import Estimate, pareto_front
 from commeff.experiments.report.draw import panels, plots
 from commeff.experiments.report.draw.figures import look
 from commeff.experiments.report.draw.panels import Line, Spot
@@ -146,8 +146,8 @@ def test_an_exploding_variant_does_not_squeeze_a_panel() -> None:
 
 
 def test_a_wide_interval_does_not_squeeze_the_tradeoff() -> None:
-    spots = [Spot(i, f"v{i}", look(i), 10.0**i, 1.0 + i / 10, 1e30 * i) for i in range(3)]
-    assert pareto_front([spot.cost for spot in spots], [spot.value for spot in spots], "val_loss") == [0]
+    spots = [Spot(i, f"v{i}", look(i), 10.0**i, Estimate(1.0 + i / 10, 1e30 * i, 3)) for i in range(3)]
+    assert pareto_front([spot.cost for spot in spots], [spot.final.mean for spot in spots], "val_loss") == [0]
     figure, axes = plt.subplots()
     panels.tradeoff(axes, spots, "val_loss", None)
     assert axes.get_ylim()[1] < 2
