@@ -13,11 +13,8 @@ from commeff import Communicator, methods
 from commeff.experiments.measure.forks import on_forks, time_in_turns
 from commeff.experiments.measure.timing import ratio
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
-from commeff.experiments.studies.bench.subjects import SGD
-from commeff.experiments.tasks.images import ImageSet
+from commeff.experiments.studies.bench.subjects import SGD, noise
 from commeff.experiments.tasks.language import Language
-from commeff.experiments.tasks.supervised import Samples
-from commeff.experiments.tasks.vision import Vision
 from commeff.replicas import Stacked
 from commeff.training.run import Run
 from commeff.training.task import Task
@@ -26,33 +23,9 @@ PROCESSES, WORKERS = 2, 16
 STEPS = 4  # in a block, and before trajectories are compared
 
 
-def noise(images: int = 512, classes: int = 10) -> ImageSet:
-    """Random images of 32 x 32 pixels with random labels, which cost what real ones do."""
-    draw = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (images, 3, 32, 32), generator=draw, dtype=torch.uint8)
-    samples, half = Samples(pixels, torch.arange(images) % classes), (0.5, 0.5, 0.5)
-    return ImageSet("noise", tuple(map(str, range(classes))), samples, samples, half, half, validation=samples)
-
-
 def tasks(dtype: str) -> dict[str, Task]:
     """ResNet-20 on noise with the batches of the CIFAR-10 grid, and the GPT on the text of this file."""
-    resnet = Vision(
-        noise(),
-        workers=WORKERS,
-        seed=0,
-        model="resnet20",
-        width=None,
-        norm=None,
-        batch=16,
-        partition="iid",
-        alpha=1.0,
-        shards=1,
-        weighted=False,
-        augment="none",
-        probe=None,
-        validation=None,
-        dtype=dtype,
-    )
+    resnet = noise("resnet20", WORKERS, "group", dtype=dtype)
     return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
 
 

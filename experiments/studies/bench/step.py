@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
 
-from commeff import Communicator, Local, Strategy, methods
+from commeff import Local, Strategy, methods
 from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
-from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD
+from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD, library
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.stacked import TOGETHER
 
@@ -58,6 +59,7 @@ SUBJECTS = {
     "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
     "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
 }
+METHODS = (("local steps", False, lambda: Strategy(Local(SGD))), ("psgd", True, lambda: methods.psgd(SGD)))
 
 
 def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -112,20 +114,6 @@ def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool =
     return step
 
 
-def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
-    """A step as the trainer takes it."""
-    communicator = Communicator(workers=len(x))
-    strategy = methods.psgd(SGD) if average else Strategy(Local(SGD))
-    strategy.start(replicas.parameters, replicas.layout, communicator)
-
-    def step() -> None:
-        gradients, _ = replicas.compute(loss, [(x, y)], communicator.step)
-        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
-        communicator.step += 1
-
-    return step
-
-
 def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[MeasuredRatio]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
@@ -138,16 +126,16 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Measure
         for name, subject in SUBJECTS.items():
             x = torch.stack([subject.inputs() for _ in range(workers)])
             y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
-            for method, average in (("local steps", False), ("psgd", True)):
+            for method, average, make in METHODS:
                 stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
                 contestants: dict[str, Callable[[], None]] = {}
                 for i, stage in enumerate(stages):
                     contestants[f"flat {i}"] = flat(stage, x, y, average)
-                    contestants[f"library {i}"] = library(stage, x, y, average)
+                    contestants[f"library {i}"] = library(stage, make(), loss, repeat((x, y)))
                     contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
                 contestants |= {
                     "naive": naive(subject.model, x, y, average),
-                    "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
+                    "vmap": library(Vmapped(subject.model, range(workers)), make(), loss, repeat((x, y))),
                 }
                 seconds = time_interleaved(contestants, rounds, calls=2)
                 for kind in ("flat", "library", "hand"):

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import pandas as pd
 import torch
 from torch import nn
 
@@ -22,7 +21,7 @@ from commeff.cluster.billing import Billing, Recorded
 from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.forks import on_forks, time_in_turns
-from commeff.experiments.run.system import cpu_name, git_commit
+from commeff.experiments.measure.profile import write_rows
 from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.tasks.models import seeded
@@ -150,14 +149,12 @@ def overlapped(shape: LinkShape, nodes: Sequence[Node], rounds: int) -> list[Rea
 
 def write(readings: Sequence[Reading], path: Path, command: str) -> None:
     """Write a CSV file of the readings, with the command, the hardware and the commit they come from."""
-    origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
     rows = [
         {**asdict(r), "measured": f"{r.measured:.4g}", "expected": f"{r.expected:.4g}", "ratio": f"{r.ratio:.3f}"}
-        | {"good": r.good, **origin}
+        | {"good": r.good}
         for r in readings
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)
+    write_rows(rows, path, command)
 
 
 def _graphs(n: int) -> dict[str, topologies.Topology]:

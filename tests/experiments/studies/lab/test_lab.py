@@ -34,8 +34,7 @@ from commeff.experiments.run.store import RunFolder
 from commeff.experiments.studies import commands
 from commeff.experiments.studies.lab import bench
 from commeff.experiments.studies.lab.bench import exchanges
-from commeff.experiments.studies.lab.cell import run_in_lab
-from commeff.experiments.studies.lab.grid import check_same, nodes_of, run_on
+from commeff.experiments.studies.lab.grid import check_same, nodes_of, run_in_lab, run_on
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.studies.lab.outcome import NetworkRuns, Race, modelled_seconds, read_networks
 from commeff.experiments.studies.lab.report import figure, page, report, speed_ups
