@@ -19,13 +19,7 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.bandwidth import GIGABIT, Pace, planned
-from commeff.experiments.planning.question import (
-    is_method_word,
-    read_method,
-    read_number,
-    read_question,
-    read_scalar,
-)
+from commeff.experiments.planning.question import is_method_word, read_method, read_number, read_question
 from commeff.planner import WorkerMethod
 
 if TYPE_CHECKING:
@@ -187,7 +181,7 @@ def _job(settings: Sequence[str], layerwise: bool) -> Job:
     for setting in settings:
         key, _, text = setting.partition("=")
         if key == "latency":
-            values[key] = quantity(key, read_scalar(text), "seconds")
+            values[key] = quantity(key, text, "seconds")
         else:
             values[key] = text if key == "dtype" else read_number(key, text)
     missing = [key for key in NEEDED if key not in values]
