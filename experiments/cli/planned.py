@@ -244,8 +244,7 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
 
 def _show_assumptions(assumed: Sequence[Evidence]) -> None:
     """How many steps each way is assumed to need, and after whom."""
-    from commeff.experiments.planning.convergence import TYPICAL, said
-    from commeff.experiments.planning.evidence import way_label
+    from commeff.experiments.planning.evidence import TYPICAL, said, way_label
 
     typer.echo(
         "steps: to the same loss, in units of psgd's, by papers on large models, not measured here; several are those\n"
@@ -257,8 +256,7 @@ def _show_assumptions(assumed: Sequence[Evidence]) -> None:
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.convergence import TYPICAL
-    from commeff.experiments.planning.evidence import assumptions, way_label
+    from commeff.experiments.planning.evidence import TYPICAL, assumptions, way_label
     from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])

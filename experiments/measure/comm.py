@@ -25,7 +25,7 @@ from commeff.compressors.scratch import keep_freed_memory
 from commeff.experiments.measure import codecs, collectives, links
 from commeff.experiments.measure.codecs import CODECS, Speed
 from commeff.experiments.measure.collectives import Timing
-from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.forks import on_job
 from commeff.experiments.measure.links import Pair
 from commeff.experiments.measure.processor import WIDTH, processor
 from commeff.experiments.measure.profile import describe

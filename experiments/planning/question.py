@@ -86,7 +86,7 @@ class Question:
 
 @dataclass(frozen=True)
 class MethodWords:
-    """A strategy of any number of workers, as the planner takes it.
+    """A strategy of any number of workers, as the planner takes it; as text, what tables and figures call it.
 
     Attributes
     ----------

@@ -9,8 +9,7 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import planned
-from commeff.experiments.planning.convergence import said
-from commeff.experiments.planning.evidence import way_label
+from commeff.experiments.planning.evidence import said, way_label
 from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from commeff import require
 from commeff.cluster import Cluster, Link
 from commeff.cluster.hardware import quantity
-from commeff.experiments.config.method_words import check_words, label, split_methods
+from commeff.experiments.config.method_words import check_words, label, split_methods, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
@@ -78,7 +78,6 @@ class Job:
         import torch  # which a mistake in the words does not wait for
 
         from commeff.compressors import Layout
-        from commeff.experiments.planning.scale.modelled import MethodChoice
         from commeff.profiling import profile
 
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
@@ -86,13 +85,13 @@ class Job:
         sizes = [end - begin for begin, end in pairwise(ends)]
         if not any(word.startswith("bucket_mb=") for word in words):
             words = [*words, f"bucket_mb={0 if self.layerwise else dtype.itemsize * max(sizes) / 1e6}"]
-        strategy, collective = MethodChoice(tuple(words), tuple(plugins)).build(self.workers)
+        built, config = strategy(words, self.workers, plugins)
         layout = Layout.of([(f"layers.{i}.{name}", shape) for i, n in enumerate(sizes) for name, shape in _tensors(n)])
-        traffic = profile(strategy, layout, self.workers, collective=collective, dtype=dtype)
+        traffic = profile(built, layout, self.workers, collective=config["collective"], dtype=dtype)
         steps = {step: tuple(op._replace(coding=None) for op in sent) for step, sent in traffic.steps.items()}
         if self.layerwise:
             steps = {step: _cut(sent, self.layers) for step, sent in steps.items()}
-        return replace(traffic, steps=steps), strategy.accumulate
+        return replace(traffic, steps=steps), built.accumulate
 
     def pace(self, words: Sequence[str], plugins: Sequence[Choice] = ()) -> Pace:
         """The pace of a step by a method, in the mean over its period.

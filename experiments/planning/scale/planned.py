@@ -8,8 +8,8 @@ from typing import Any
 
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.planning.plan import exposed, fit, policy_words
-from commeff.experiments.planning.question import Question, read_method, read_question
-from commeff.experiments.planning.scale.modelled import MethodChoice, Scaling, ScalingPoint
+from commeff.experiments.planning.question import MethodWords, Question, read_method, read_question
+from commeff.experiments.planning.scale.modelled import Scaling, ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.planner import Policy, Prediction, predict
 from commeff.planner.policies import PLAIN
@@ -43,7 +43,7 @@ class PlannedModel:
         words = policy_words(Policy(**self.question.policy)).split()
         return " ".join(word for word in words if word.partition("=")[0] != "data")
 
-    def point(self, setting: ScalingSetting, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint | None:
+    def point(self, setting: ScalingSetting, scaling: Scaling, method: MethodWords, n: int) -> ScalingPoint | None:
         """n workers, which share each a batch of `EACH` sequences a GPU, or all the global batch; None if the policy is
         not possible there, or does not fit.
         """
@@ -61,7 +61,7 @@ class PlannedModel:
             workload=self.name,
             unit=self.unit,
             scaling=scaling,
-            method=method.name,
+            method=str(method),
             workers=n,
             gpus=n * setting.inside,
             batch=batch / n,
@@ -70,7 +70,7 @@ class PlannedModel:
             alone=first / single.step_seconds,
         )
 
-    def refusal(self, setting: ScalingSetting, method: MethodChoice, n: int) -> str:
+    def refusal(self, setting: ScalingSetting, method: MethodWords, n: int) -> str:
         """Why there is no point of n workers."""
         try:
             policy = self._of(setting, method, n)
@@ -80,7 +80,7 @@ class PlannedModel:
         except ValueError as error:
             return str(error)
 
-    def _of(self, setting: ScalingSetting, method: MethodChoice, n: int) -> Policy:
+    def _of(self, setting: ScalingSetting, method: MethodWords, n: int) -> Policy:
         fields: dict[str, Any] = dict(self.question.policy)
         ranks = fields.get("tensor", 1) * fields.get("pipeline", 1)
         if setting.inside % ranks:

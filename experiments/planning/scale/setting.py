@@ -99,12 +99,3 @@ def check_workloads(names: Sequence[str]) -> None:
     for name in names:
         if name not in WORKLOADS:
             raise ValueError(f"--workload must be one of {' '.join(WORKLOADS)}, got {name}")
-
-
-def powers(largest: int) -> list[int]:
-    """1, 2, 4, ... up to the largest.
-
-    >>> powers(9)
-    [1, 2, 4, 8]
-    """
-    return [1 << k for k in range(largest.bit_length())]

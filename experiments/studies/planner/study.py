@@ -12,8 +12,7 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import GIGABIT
-from commeff.experiments.planning.convergence import said
-from commeff.experiments.planning.evidence import Evidence, assumptions, way_label
+from commeff.experiments.planning.evidence import Evidence, assumptions, said, way_label
 from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named

@@ -25,8 +25,7 @@ from commeff.experiments.measure import comm, links
 from commeff.experiments.measure.codecs import CODECS
 from commeff.experiments.measure.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
 from commeff.experiments.measure.comm import Effort
-from commeff.experiments.measure.forks import on_forks
-from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.forks import on_forks, on_job
 from commeff.experiments.measure.profile import describe, write
 from commeff.experiments.studies.bench import mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
