@@ -37,7 +37,7 @@ from commeff.compressors import (
     WorkerRandom,
     contractive,
 )
-from commeff.experiments.measure.timing import calls_of, clock_of, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import calls_of, ratio, time_interleaved
 from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
@@ -103,27 +103,26 @@ def measure(
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
     layout = Layout.of([(f"tensor{i}", (stop - start,)) for i, (start, stop) in enumerate(pairwise(cuts))])
     speeds, copies = [], []
-    with one_thread():
-        for name, compressor in codecs.items():
-            bound = compressor.bind(layout)
-            message = bound.compress(vector, random)
-            contestants: dict[str, Callable[[], object]] = {
-                "copy": lambda: copy.copy_(vector),
-                "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
-                "decode": message.decode,
-            }
-            seconds = time_interleaved(contestants, rounds, calls, clock_of(device))
-            copies += seconds["copy"]
-            speeds.append(
-                Speed(
-                    name,
-                    codec_name(compressor),
-                    encode=calls * size / median(seconds["encode"]),
-                    decode=calls * size / median(seconds["decode"]),
-                    encode_share=ratio(seconds, "copy", "encode"),
-                    decode_share=ratio(seconds, "copy", "decode"),
-                    expansion=size / message.row_bytes,
-                )
+    for name, compressor in codecs.items():
+        bound = compressor.bind(layout)
+        message = bound.compress(vector, random)
+        contestants: dict[str, Callable[[], object]] = {
+            "copy": lambda: copy.copy_(vector),
+            "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
+            "decode": message.decode,
+        }
+        seconds = time_interleaved(contestants, rounds, calls, device)
+        copies += seconds["copy"]
+        speeds.append(
+            Speed(
+                name,
+                codec_name(compressor),
+                encode=calls * size / median(seconds["encode"]),
+                decode=calls * size / median(seconds["decode"]),
+                encode_share=ratio(seconds, "copy", "encode"),
+                decode_share=ratio(seconds, "copy", "decode"),
+                expansion=size / message.row_bytes,
             )
-            progress()
+        )
+        progress()
     return speeds, calls * size / median(copies)

@@ -87,17 +87,10 @@ def ping_pong(transport: Transport, pair: tuple[int, int], buffer: Tensor) -> Op
     first, second = pair
     other = second if transport.rank == first else first
 
-    def send() -> None:
-        transport.exchange("bench", {other: buffer}, {})()
-
-    def receive() -> None:
-        transport.exchange("bench", {}, {other: buffer})()
-
-    one, two = (send, receive) if transport.rank == first else (receive, send)
-
     def both() -> None:
-        one()
-        two()
+        for sender in pair:
+            sent, received = ({other: buffer}, {}) if transport.rank == sender else ({}, {other: buffer})
+            transport.exchange("bench", sent, received)()
 
     return both
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import yaml
 
-from commeff.experiments.config.method_words import label
-from commeff.experiments.planning.question import method_words, read_method
+from commeff.experiments.planning.question import read_method
 from commeff.planner import Model, WorkerMethod
 
 TYPICAL = (2, 4, 8)  # workers for which steps are said
@@ -131,7 +130,7 @@ def _read(row: dict[str, Any], parameters: float) -> Evidence:
         steps = LossLaw(parameters, *(tuple(row["law"][key]) for key in ("plain", "own", "fitted")))
     way = WorkerMethod(method, steps=steps, most_workers=row.get("workers"))
     others = ("kinds", "why", "measured", "parameters", "tokens", "batch", "baseline")
-    name = row.get("title") or way_label(way)
+    name = row.get("title") or way.name
     return Evidence(name, way, (least, most), **{key: row[key] for key in others if key in row})
 
 
@@ -144,16 +143,6 @@ def assumptions(model: Model) -> list[Evidence]:
     [1.0]
     """
     return [replace(row, way=replace(row.way, most_workers=None)) for row in evidence(model) if not row.baseline]
-
-
-def way_label(way: WorkerMethod) -> str:
-    """The words of a way.
-
-    >>> from commeff.experiments.planning.question import named
-    >>> way_label(assumptions(named("gpt3-175b"))[-2].way)
-    'mem_sgd, top_k, ratio 0.05'
-    """
-    return label(method_words(way))
 
 
 def said(way: WorkerMethod) -> str:

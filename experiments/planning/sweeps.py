@@ -9,7 +9,7 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import planned
-from commeff.experiments.planning.evidence import said, way_label
+from commeff.experiments.planning.evidence import said
 from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 
@@ -70,7 +70,7 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
             for x, value, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        lines.append({"way": way_label(sweep.way), "steps": said(sweep.way), **cells, "pays at": pays})
+        lines.append({"way": sweep.way.name, "steps": said(sweep.way), **cells, "pays at": pays})
     return lines
 
 

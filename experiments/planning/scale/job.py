@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from commeff import require
 from commeff.cluster import Cluster, Link
 from commeff.cluster.hardware import quantity
-from commeff.experiments.config.method_words import check_words, label, split_methods, strategy
+from commeff.experiments.config.method_words import check_words, split_methods, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.bandwidth import GIGABIT, Pace, planned
-from commeff.experiments.planning.question import is_method_word, read_method, read_number, read_question
+from commeff.experiments.planning.question import is_method_word, method_words, read_method, read_number, read_question
 from commeff.planner import WorkerMethod
 
 if TYPE_CHECKING:
@@ -152,12 +152,11 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     shared = [word for word in settings if (word.partition("=")[0] in KEYS if job else not is_method_word(word))]
     groups = split_methods([word for word in settings if word not in shared]) or SHOWN
     ways = [WorkerMethod(read_method(group, plugins)) for group in groups]
-    words = [getattr(way.method, "words", ("method=psgd",)) for way in ways]
-    for method in words:
-        check_words(method, plugins)
+    for way in ways:
+        check_words(method_words(way), plugins)
     if job:
         place = _job(shared, layerwise)
-        return {label(method): place.pace(method, plugins) for method in words}
+        return {way.name: place.pace(method_words(way), plugins) for way in ways}
     if layerwise:
         raise ValueError("--layerwise must be given with parameters=: of a model, what its layers hide is modelled")
     left = [word for word in shared if word.partition("=")[0] in UNUSED]
@@ -168,7 +167,7 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     question = read_question(shared)
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
-    paces = {label(method): planned(question, policy, way) for method, way in zip(words, ways, strict=True)}
+    paces = {way.name: planned(question, policy, way) for way in ways}
     for name, pace in paces.items():
         if not pace.computing < float("inf"):
             raise ValueError(f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks")

@@ -11,7 +11,7 @@ from commeff.experiments.planning.plan import exposed, fit, policy_words
 from commeff.experiments.planning.question import MethodWords, Question, read_method, read_question
 from commeff.experiments.planning.scale.modelled import Scaling, ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
-from commeff.planner import Policy, Prediction, predict
+from commeff.planner import Policy
 from commeff.planner.policies import PLAIN
 
 CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
@@ -26,11 +26,9 @@ class PlannedModel:
     Attributes
     ----------
     question : model, cluster and policy.
-    name, unit : as of a `Workload`.
     """
 
     question: Question
-    unit: str = "sequences"
 
     @property
     def name(self) -> str:
@@ -51,7 +49,8 @@ class PlannedModel:
             policy, one = self._of(setting, method, n), self._of(setting, method, 1)
             local_batch = self._batch(setting, one)
             first, batch = (local_batch, local_batch * n) if scaling == "weak" else (setting.global_batch,) * 2
-            prediction, single = self._predict(setting, policy, batch), self._predict(setting, one, first)
+            prediction = self._asked(setting, policy, batch).predict(policy)
+            single = self._asked(setting, one, first).predict(one)
         except ValueError:
             return None
         if not prediction.fits:
@@ -59,7 +58,7 @@ class PlannedModel:
         return ScalingPoint(
             cluster=setting.cluster.name,
             workload=self.name,
-            unit=self.unit,
+            unit="sequences",
             scaling=scaling,
             method=str(method),
             workers=n,
@@ -74,9 +73,8 @@ class PlannedModel:
         """Why there is no point of n workers."""
         try:
             policy = self._of(setting, method, n)
-            batch = n * self._batch(setting, self._of(setting, method, 1))
-            question = replace(self.question, cluster=setting.cluster.with_gpus(policy.gpus), global_batch=batch)
-            return fit(question, policy, self._predict(setting, policy, batch))
+            question = self._asked(setting, policy, n * self._batch(setting, self._of(setting, method, 1)))
+            return fit(question, policy, question.predict(policy))
         except ValueError as error:
             return str(error)
 
@@ -96,8 +94,8 @@ class PlannedModel:
         step = one.data * one.micro_batch
         return step * max(1, -(-EACH * setting.inside // step))
 
-    def _predict(self, setting: ScalingSetting, policy: Policy, batch: int) -> Prediction:
-        return predict(self.question.model, policy, setting.cluster.with_gpus(policy.gpus), global_batch=batch)
+    def _asked(self, setting: ScalingSetting, policy: Policy, batch: int) -> Question:
+        return replace(self.question, cluster=setting.cluster.with_gpus(policy.gpus), global_batch=batch)
 
 
 def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] = ()) -> PlannedModel | None:

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from commeff import methods
-from commeff.experiments.measure.timing import clock_of, ratio, time_interleaved
+from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench import codecs, mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
@@ -44,7 +44,7 @@ def stacked(device: str, images: int, rounds: int) -> list[MeasuredRatio]:
             for engine in ("loop", "vmap")
         },
     }
-    seconds = time_interleaved(contestants, rounds, calls=CALLS, clock=clock_of(device))
+    seconds = time_interleaved(contestants, rounds, calls=CALLS, device=device)
     subject = f"ResNet-20, {WORKERS} workers x {images} images"
     return [
         MeasuredRatio(subject, f"naive / engine={engine}", ratio(seconds, "naive", engine))
@@ -88,7 +88,7 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
             contestants[f"{precision} {form}"] = library(replicas, methods.psgd(ADAMW), mean, repeat((tokens[None],)))
             if form == "compiled":
                 compile_models(replicas.models)
-    seconds = time_interleaved(contestants, rounds, calls=CALLS, clock=clock_of(device))
+    seconds = time_interleaved(contestants, rounds, calls=CALLS, device=device)
     whole: Any = model()
     d, width = sum(p.numel() for p in whole.parameters()), whole.norm.weight.numel()
     flops = sequences * context * (6 * (d - context * width) + 12 * len(whole.blocks) * width * context)

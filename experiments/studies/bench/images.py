@@ -8,7 +8,7 @@ from itertools import count
 import torch
 
 from commeff import methods
-from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.subjects import SGD, Step, library, loop, noise
 from commeff.replicas.stacked import engine_in
@@ -35,22 +35,21 @@ def trained(model: str, precision: str) -> Callable[[], None]:
 def run(rounds: int = 9) -> list[MeasuredRatio]:
     """CPU time of a step of one model with 128 images over that of 8 workers with 16 each, and images a second."""
     figures = []
-    with one_thread():
-        for model in MODELS:
-            contestants: dict[str, Callable[[], object]] = {
-                "plain": plain(model, torch.contiguous_format),
-                "channels last": plain(model, torch.channels_last),
-                **{name: trained(model, name) for name in ("fp32", "bf16_mixed")},
-            }
-            seconds = time_interleaved(contestants, rounds)
-            subject = f"{model}, {WORKERS} workers x {BATCH} images"
-            for name, least in (("fp32", 0.95), ("bf16_mixed", None)):
-                figures.append(
-                    MeasuredRatio(subject, f"plain loop / library in {name}", ratio(seconds, "plain", name), least)
-                )
-            last = ratio(seconds, "plain", "channels last")
-            figures.append(MeasuredRatio(subject, "plain loop / plain loop, channels last", last))
-            for name, times in seconds.items():
-                speed = WORKERS * BATCH * len(times) / sum(times)
-                figures.append(MeasuredRatio(subject, f"images a CPU second, {name}", speed))
+    for model in MODELS:
+        contestants: dict[str, Callable[[], object]] = {
+            "plain": plain(model, torch.contiguous_format),
+            "channels last": plain(model, torch.channels_last),
+            **{name: trained(model, name) for name in ("fp32", "bf16_mixed")},
+        }
+        seconds = time_interleaved(contestants, rounds)
+        subject = f"{model}, {WORKERS} workers x {BATCH} images"
+        for name, least in (("fp32", 0.95), ("bf16_mixed", None)):
+            figures.append(
+                MeasuredRatio(subject, f"plain loop / library in {name}", ratio(seconds, "plain", name), least)
+            )
+        last = ratio(seconds, "plain", "channels last")
+        figures.append(MeasuredRatio(subject, "plain loop / plain loop, channels last", last))
+        for name, times in seconds.items():
+            speed = WORKERS * BATCH * len(times) / sum(times)
+            figures.append(MeasuredRatio(subject, f"images a CPU second, {name}", speed))
     return figures

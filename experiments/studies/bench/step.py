@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 
 import torch
 from torch import Tensor, nn
 
 from commeff import Local, Strategy, methods
-from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
-from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD, library
+from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD, library, mlp
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.stacked import TOGETHER
 
@@ -29,11 +30,6 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(b, t) tokens -> (b * t, vocabulary) logits."""
         return self.head(self.layers(self.embed(tokens) + self.place)).flatten(0, 1)
-
-
-def mlp() -> nn.Module:
-    """An MLP 64-128-128-10."""
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def cnn() -> nn.Module:
@@ -55,7 +51,7 @@ class StepCase:
 
 
 SUBJECTS = {
-    "mlp": StepCase(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
+    "mlp": StepCase(partial(mlp, 64, 128, 128), lambda: torch.randn(32, 64), (32,), 10, 1.4),
     "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
     "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
 }
@@ -122,32 +118,29 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Measure
     instances of them, whose times are added.
     """
     figures = []
-    with one_thread():
-        for name, subject in SUBJECTS.items():
-            x = torch.stack([subject.inputs() for _ in range(workers)])
-            y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
-            for method, average, make in METHODS:
-                stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
-                contestants: dict[str, Callable[[], None]] = {}
-                for i, stage in enumerate(stages):
-                    contestants[f"flat {i}"] = flat(stage, x, y, average)
-                    contestants[f"library {i}"] = library(stage, make(), loss, repeat((x, y)))
-                    contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
-                contestants |= {
-                    "naive": naive(subject.model, x, y, average),
-                    "vmap": library(Vmapped(subject.model, range(workers)), make(), loss, repeat((x, y))),
-                }
-                seconds = time_interleaved(contestants, rounds, calls=2)
-                for kind in ("flat", "library", "hand"):
-                    instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
-                    seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
-                label = f"{name}, {method}, n={workers}"
-                figures += [
-                    MeasuredRatio(
-                        label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least
-                    ),
-                    MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
-                    MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
-                    MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
-                ]
+    for name, subject in SUBJECTS.items():
+        x = torch.stack([subject.inputs() for _ in range(workers)])
+        y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
+        for method, average, make in METHODS:
+            stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
+            contestants: dict[str, Callable[[], None]] = {}
+            for i, stage in enumerate(stages):
+                contestants[f"flat {i}"] = flat(stage, x, y, average)
+                contestants[f"library {i}"] = library(stage, make(), loss, repeat((x, y)))
+                contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
+            contestants |= {
+                "naive": naive(subject.model, x, y, average),
+                "vmap": library(Vmapped(subject.model, range(workers)), make(), loss, repeat((x, y))),
+            }
+            seconds = time_interleaved(contestants, rounds, calls=2)
+            for kind in ("flat", "library", "hand"):
+                instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
+                seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
+            label = f"{name}, {method}, n={workers}"
+            figures += [
+                MeasuredRatio(label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least),
+                MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
+                MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
+                MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
+            ]
     return figures

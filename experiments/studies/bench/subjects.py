@@ -43,13 +43,12 @@ class TimedModel:
     inputs: tuple[int, ...]
 
 
-def mlp() -> nn.Module:
-    """An MLP 512-1024-1024-1024-10.
+def mlp(*widths: int) -> nn.Module:
+    """An MLP of linear layers of these widths, a ReLU behind each, and ten classes.
 
-    >>> sum(p.numel() for p in mlp().parameters())
+    >>> sum(p.numel() for p in mlp(512, 1024, 1024, 1024).parameters())
     2634762
     """
-    widths = (512, 1024, 1024, 1024)
     hidden = [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
     return nn.Sequential(*hidden, nn.Linear(widths[-1], CLASSES))
 
@@ -60,7 +59,10 @@ def resnet20() -> nn.Module:
     return chosen.build(NetworkSettings(channels=3, size=32, classes=CLASSES, width=chosen.width, norm="group"))
 
 
-SUBJECTS = (TimedModel("MLP of 2.6 M", mlp, (32, 512)), TimedModel("ResNet-20", resnet20, (16, 3, 32, 32)))
+SUBJECTS = (
+    TimedModel("MLP of 2.6 M", partial(mlp, 512, 1024, 1024, 1024), (32, 512)),
+    TimedModel("ResNet-20", resnet20, (16, 3, 32, 32)),
+)
 
 
 def noise(

@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.cluster.billing import Billing, Recorded
@@ -22,7 +21,7 @@ from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.forks import on_forks, time_in_turns
 from commeff.experiments.measure.profile import write_rows
-from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop
+from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop, mlp
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.tasks.models import seeded
 
@@ -183,19 +182,11 @@ def _exchange(communicator: Communicator, rounds: int, numbers: int) -> Timed:
     return time_in_turns(contestants, rounds, calls=1), billed
 
 
-def deep() -> nn.Module:
-    """A deep MLP: backward has the gradients of the last layers long before those of the first.
-
-    >>> sum(p.numel() for p in deep().parameters())
-    2631690
-    """
-    hidden = [layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    return nn.Sequential(*hidden, nn.Linear(WIDTH, CLASSES))
-
-
 def _steps(communicator: Communicator, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step without communication, of its communication alone, and of both, in sequence and overlapped."""
-    draw, fresh = torch.Generator().manual_seed(communicator.workers[0]), partial(seeded, deep, 0)
+    draw = torch.Generator().manual_seed(communicator.workers[0])
+    deep = partial(mlp, *(DEPTH + 1) * [WIDTH])  # backward has the gradients of its last layers long before the first's
+    fresh = partial(seeded, deep, 0)
     inputs = torch.randn(BATCH, WIDTH, generator=draw)
     batch = inputs, torch.randint(CLASSES, (BATCH,), generator=draw)
     plain, whole, pieces = fresh(), fresh(), fresh()

@@ -178,7 +178,6 @@ def _connect(switch: str, node: Node, port: str, rate: float) -> None:
             f"tc qdisc add dev {port} {bucket}",
         ],
     )
-    namespaces.tune(node.namespace, TCP)
     namespaces.run(
         node.namespace,
         [
@@ -187,4 +186,5 @@ def _connect(switch: str, node: Node, port: str, rate: float) -> None:
             f"ip link set {INTERFACE} up",
             f"tc qdisc add dev {INTERFACE} {bucket}",
         ],
+        TCP,
     )
