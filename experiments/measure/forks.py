@@ -69,9 +69,7 @@ def on_job(measure: Callable[[Communicator], T], nproc: int | None, kind: str = 
     """
     member = membership(os.environ)
     if member is None:
-        count = FORKS if nproc is None else nproc
-        if count < 2:
-            raise ValueError(f"--nproc must be at least 2, got {count}: a link has two ends")
+        count = nproc or FORKS
         return on_forks(count, count, measure, kind=kind)
     if nproc not in (None, member.size):
         raise ValueError(f"--nproc must be {member.size}, as the launcher has started, got {nproc}; leave it out")

@@ -53,27 +53,31 @@ class ScalingPoint:
 
     Parameters
     ----------
-    cluster : its name.
+    setting : where they sit.
     workload, unit : what is trained, and what a sample of it is.
     scaling : weak, the batch of a worker being fixed, or strong, that of all workers together.
     method : by its name.
-    workers, gpus : how many, and on how many GPUs they sit.
+    workers : how many.
     batch : samples of one worker in a step.
     compute, step : seconds of a step without communication and with it, in the mean over a period of the method.
     alone : samples per second of one worker that sends nothing, with the batch it has when it is alone.
     """
 
-    cluster: str
+    setting: ScalingSetting
     workload: str
     unit: str
     scaling: Scaling
     method: str
     workers: int
-    gpus: int
     batch: float
     compute: float
     step: float
     alone: float
+
+    @property
+    def gpus(self) -> int:
+        """On how many they sit."""
+        return self.workers * self.setting.inside
 
     @property
     def steps_per_second(self) -> float:
@@ -98,7 +102,7 @@ class ScalingPoint:
     def row(self) -> dict[str, Any]:
         """The point as a line of a table."""
         return {
-            "cluster": self.cluster,
+            "cluster": self.setting.cluster.name,
             "workload": self.workload,
             "scaling": self.scaling,
             "method": self.method,
@@ -164,13 +168,12 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
     description, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
     compute = minibatches * setting.computing(workload, batch)
     return ScalingPoint(
-        cluster=setting.cluster.name,
-        workload=workload.name,
-        unit=workload.unit,
-        scaling=scaling,
-        method=str(method),
-        workers=n,
-        gpus=n * setting.inside,
+        setting,
+        workload.name,
+        workload.unit,
+        scaling,
+        str(method),
+        n,
         batch=minibatches * batch,
         compute=compute,
         step=communicated(setting, description, compute) if description is not None else compute,

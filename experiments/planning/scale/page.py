@@ -5,7 +5,7 @@ assumed and seen, the figure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,11 @@ def model_study(
             )
         chosen = [planned]
     else:
-        chosen = [*_workloads(setting, workloads, step_seconds)]
+        jobs = [WORKLOADS[name] for name in dict.fromkeys(workloads or WORKLOADS)]
+        if step_seconds is not None and len(jobs) > 1:
+            raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
+        gpu = setting.cluster.gpu
+        chosen = [job.on(gpu) if step_seconds is None else job.taking(step_seconds) for job in jobs]
     typed = ["commeff", "scale", *of_model, *(word for method in methods for word in method.words)]
     typed += [option for file in plugin_files for option in ("--plugin", file)]
     typed += [option for workload in chosen if workload is not planned for option in ("--workload", workload.name)]
@@ -121,15 +125,6 @@ def model_study(
     if not points and planned is not None:
         raise ValueError(f"{planned.name} has no point: {planned.refusal(setting, methods[0], workers)}")
     return Study(setting, tuple(chosen), methods, tuple(points), shlex.join(typed))
-
-
-def _workloads(setting: ScalingSetting, names: Sequence[str] | None, step_seconds: float | None) -> Iterator[Workload]:
-    """The workloads on the cluster's GPUs."""
-    chosen = [WORKLOADS[name] for name in dict.fromkeys(names or WORKLOADS)]
-    if step_seconds is not None and len(chosen) > 1:
-        raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
-    for workload in chosen:
-        yield workload.on(setting.cluster.gpu) if step_seconds is None else workload.taking(step_seconds)
 
 
 def save(study: Study, out: Path) -> list[Path]:

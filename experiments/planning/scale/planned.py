@@ -15,7 +15,9 @@ from commeff.planner import Policy
 from commeff.planner.policies import PLAIN
 
 CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
-PLACE = ("cluster", "bandwidth")  # which --cluster says
+SETTLED = dict.fromkeys(CHOSEN, "the number of workers says how many GPUs and sequences") | dict.fromkeys(
+    ("cluster", "bandwidth"), "--cluster says where, a name or a YAML file with its bandwidth"
+)
 EACH = 2  # sequences of a GPU in weak scaling, at least
 
 
@@ -56,13 +58,12 @@ class PlannedModel:
         if not prediction.fits:
             return None
         return ScalingPoint(
-            cluster=setting.cluster.name,
-            workload=self.name,
-            unit="sequences",
-            scaling=scaling,
-            method=str(method),
-            workers=n,
-            gpus=n * setting.inside,
+            setting,
+            self.name,
+            "sequences",
+            scaling,
+            str(method),
+            n,
             batch=batch / n,
             compute=prediction.step_seconds - exposed(prediction),
             step=prediction.step_seconds,
@@ -111,8 +112,6 @@ def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] =
         return None
     for word in words:
         key = word.partition("=")[0]
-        if key in CHOSEN:
-            raise ValueError(f"{word} must be left out: the number of workers says how many GPUs and sequences")
-        if key in PLACE:
-            raise ValueError(f"{word} must be left out: --cluster says where, a name or a YAML file with its bandwidth")
+        if key in SETTLED:
+            raise ValueError(f"{word} must be left out: {SETTLED[key]}")
     return PlannedModel(read_question([*words, f"cluster={cluster}"], plugins))

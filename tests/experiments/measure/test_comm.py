@@ -50,11 +50,6 @@ def test_the_line_is_found_even_if_one_time_was_disturbed():
     assert (found.bandwidth, found.latency) == pytest.approx((truth.bandwidth, truth.latency), rel=0.05)
 
 
-def test_a_line_needs_two_sizes():
-    with pytest.raises(ValueError, match="at least 2 different ones"):
-        links.fit([4, 4], [1e-3, 1e-3])
-
-
 def test_a_ping_pong_is_two_messages_of_the_pair_alone():
     def measure(communicator):
         buffer = torch.full((8,), float(dist.get_rank()))

@@ -216,7 +216,7 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
         global_batch=64, overlap=0.0, cluster=str(tmp_path / "mine.yaml"),
     )  # fmt: skip
     last = study.points[3]
-    assert (last.cluster, last.workers) == ("mine", 8)
+    assert (last.setting.cluster.name, last.workers) == ("mine", 8)
     assert last.step == pytest.approx(0.1 + 14 * 1e-4 + 14 / 8 * RESNET.bytes / 5e8)
 
 
