@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -76,15 +76,10 @@ def digits(task: Task, steps: int) -> float:
     return -math.log10(max(reached["difference"] / reached["change"], torch.finfo(torch.float64).eps))
 
 
-def run(rounds: int, steps: int = STEPS) -> list[MeasuredRatio]:
+def run(rounds: int, steps: int = STEPS) -> Iterator[MeasuredRatio]:
     """The figures of both tasks."""
-    figures = []
     for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
         label = f"{name}, {task.workers} workers"
-        figures += [
-            MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
-            MeasuredRatio(
-                label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10
-            ),
-        ]
-    return figures
+        yield MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6)
+        agree = f"digits that agree after {steps} steps in float64"
+        yield MeasuredRatio(label, agree, digits(exact, steps), at_least=10)

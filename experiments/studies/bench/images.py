@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 import torch
@@ -32,9 +32,8 @@ def trained(model: str, precision: str) -> Callable[[], None]:
     return library(replicas, methods.psgd(SGD), task.loss, (task.batch(step, range(WORKERS)) for step in count()))
 
 
-def run(rounds: int = 9) -> list[MeasuredRatio]:
+def run(rounds: int = 9) -> Iterator[MeasuredRatio]:
     """CPU time of a step of one model with 128 images over that of 8 workers with 16 each, and images a second."""
-    figures = []
     for model in MODELS:
         contestants: dict[str, Callable[[], object]] = {
             "plain": plain(model, torch.contiguous_format),
@@ -44,12 +43,9 @@ def run(rounds: int = 9) -> list[MeasuredRatio]:
         seconds = time_interleaved(contestants, rounds)
         subject = f"{model}, {WORKERS} workers x {BATCH} images"
         for name, least in (("fp32", 0.95), ("bf16_mixed", None)):
-            figures.append(
-                MeasuredRatio(subject, f"plain loop / library in {name}", ratio(seconds, "plain", name), least)
-            )
+            yield MeasuredRatio(subject, f"plain loop / library in {name}", ratio(seconds, "plain", name), least)
         last = ratio(seconds, "plain", "channels last")
-        figures.append(MeasuredRatio(subject, "plain loop / plain loop, channels last", last))
+        yield MeasuredRatio(subject, "plain loop / plain loop, channels last", last)
         for name, times in seconds.items():
             speed = WORKERS * BATCH * len(times) / sum(times)
-            figures.append(MeasuredRatio(subject, f"images a CPU second, {name}", speed))
-    return figures
+            yield MeasuredRatio(subject, f"images a CPU second, {name}", speed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from commeff import Communicator, topologies
@@ -25,9 +27,8 @@ def share(topology: topologies.Topology, d: int, rounds: int, device: str) -> fl
     return ratio(seconds, "copy", "mix")
 
 
-def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> list[MeasuredRatio]:
+def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> Iterator[MeasuredRatio]:
     """The share of copy speed that gossip reaches on several graphs, for 16 and 64 workers of d float32 numbers."""
-    figures = []
     for n in (16, 64):
         graphs = {
             "one_peer_exponential": topologies.one_peer_exponential(n),
@@ -38,5 +39,4 @@ def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> list[MeasuredR
         for name, topology in graphs.items():
             limit = LIMITS.get(name) if n == 16 and device == "cpu" else None
             reached = share(topology, d, rounds, device)
-            figures.append(MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", reached, limit))
-    return figures
+            yield MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", reached, limit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -110,14 +110,13 @@ def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool =
     return step
 
 
-def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[MeasuredRatio]:
+def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> Iterator[MeasuredRatio]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
     Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
     library, which are compared to within 5 %, take turns on the same models, data and parameters, and do so on several
     instances of them, whose times are added.
     """
-    figures = []
     for name, subject in SUBJECTS.items():
         x = torch.stack([subject.inputs() for _ in range(workers)])
         y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
@@ -137,10 +136,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[Measure
                 instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
                 seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
             label = f"{name}, {method}, n={workers}"
-            figures += [
-                MeasuredRatio(label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least),
-                MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
-                MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
-                MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
-            ]
-    return figures
+            yield MeasuredRatio(label, "naive / library", ratio(seconds, "naive", "library"), subject.at_least)
+            yield MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05)
+            yield MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand"))
+            yield MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap"))

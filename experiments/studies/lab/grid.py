@@ -18,6 +18,7 @@ from commeff.experiments.grid.command import Outcome, Request, run
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.cells import Cell
 from commeff.experiments.studies.lab.network import INTERFACE, LAUNCHER, NETWORKS, LinkShape, Node, lab
+from commeff.files import appearing
 from commeff.require import did_you_mean
 
 CLUSTER = "cluster.yaml"
@@ -60,9 +61,8 @@ def run_on(request: Request, shape: LinkShape, root: Path) -> Outcome:
         place = store / CLUSTER
         if not place.exists():
             store.mkdir(parents=True, exist_ok=True)
-            draft = place.with_suffix(".draft")
-            shape.cluster(count, latency(nodes)).save(draft)
-            draft.replace(place)
+            with appearing(place) as draft:
+                shape.cluster(count, latency(nodes)).save(draft)
         check_same(place, shape, count)
         on_lab = replace(request, store=store, limits=Limits(jobs=1), launch=partial(run_in_lab, nodes))
         return run(on_lab)

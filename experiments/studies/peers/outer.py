@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -42,16 +42,10 @@ class Present:
         """How many averages have counted."""
         return self._step
 
-    def start_quorum(self) -> None:
-        """Everybody is there."""
+    def nothing(self, *_: Any) -> None:
+        """Everybody is there, and nobody recovers."""
 
-    def register_state_dict_fn(self, name: str, load: Callable[..., Any], save: Callable[..., Any]) -> None:
-        """Nobody recovers."""
-
-    def allow_state_dict_read(self) -> None:
-        """Nobody reads."""
-
-    disallow_state_dict_read = allow_state_dict_read
+    start_quorum = register_state_dict_fn = allow_state_dict_read = disallow_state_dict_read = nothing
 
 
 def comparisons() -> Iterator[Compared]:
