@@ -80,11 +80,6 @@ class ScalingPoint:
         return self.workers * self.setting.inside
 
     @property
-    def steps_per_second(self) -> float:
-        """Model updates a second."""
-        return 1 / self.step
-
-    @property
     def samples_per_second(self) -> float:
         """The throughput of all workers together."""
         return self.workers * self.batch / self.step
@@ -112,7 +107,7 @@ class ScalingPoint:
             "compute_seconds": _short(self.compute),
             "step_seconds": _short(self.step),
             "exposed_seconds": _short(self.step - self.compute),
-            "steps_per_second": _short(self.steps_per_second),
+            "steps_per_second": _short(1 / self.step),
             "samples_per_second": _short(self.samples_per_second),
             "ideal_samples_per_second": _short(self.ideal),
             "efficiency": round(self.efficiency, 4),
