@@ -41,19 +41,17 @@ def cnn() -> nn.Module:
 
 @dataclass(frozen=True)
 class StepCase:
-    """A model, the batch of one worker, and the least ratio it has to reach."""
+    """A model, how the batch of one worker is drawn, and the least ratio it has to reach."""
 
     model: Callable[[], nn.Module]
-    inputs: Callable[[], Tensor]
-    targets: tuple[int, ...]
-    classes: int
+    batch: Callable[[], tuple[Tensor, Tensor]]
     at_least: float
 
 
 SUBJECTS = {
-    "mlp": StepCase(partial(mlp, 64, 128, 128), lambda: torch.randn(32, 64), (32,), 10, 1.4),
-    "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
-    "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
+    "mlp": StepCase(partial(mlp, 64, 128, 128), lambda: (torch.randn(32, 64), torch.randint(10, (32,))), 1.4),
+    "cnn": StepCase(cnn, lambda: (torch.randn(16, 3, 16, 16), torch.randint(10, (16,))), 0.95),
+    "transformer": StepCase(Transformer, lambda: (torch.randint(64, (4, 64)), torch.randint(64, (256,))), 0.95),
 }
 METHODS = (("local steps", False, lambda: Strategy(Local(SGD))), ("psgd", True, lambda: methods.psgd(SGD)))
 
@@ -118,8 +116,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> Iterator[Mea
     instances of them, whose times are added.
     """
     for name, subject in SUBJECTS.items():
-        x = torch.stack([subject.inputs() for _ in range(workers)])
-        y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
+        x, y = map(torch.stack, zip(*(subject.batch() for _ in range(workers)), strict=True))
         for method, average, make in METHODS:
             stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
             contestants: dict[str, Callable[[], None]] = {}
