@@ -234,8 +234,7 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     """Seconds of every way to communicate, by the bandwidth of a NIC."""
-    from commeff.experiments.planning.convergence import TYPICAL, said
-    from commeff.experiments.planning.evidence import assumptions, way_label
+    from commeff.experiments.planning.evidence import TYPICAL, assumptions, said
     from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
     leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
@@ -250,7 +249,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     if as_json:
         reports = [
             {
-                "way": way_label(sweep.way),
+                "way": sweep.way.name,
                 "steps": {str(workers): sweep.way.steps_of(workers) for workers in TYPICAL},
                 "pays_below_gigabits": sweep.pays_below,
                 "seconds": {
@@ -269,7 +268,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
         f"with {', '.join(map(str, TYPICAL))} workers:"
     )
     for evidence in assumed:
-        typer.echo(f"  {way_label(evidence.way)}: {said(evidence.way)}; {evidence.why}")
+        typer.echo(f"  {evidence.way.name}: {said(evidence.way)}; {evidence.why}")
 
 
 def show_largest(question: Question, figure: Path | None, as_json: bool) -> None:

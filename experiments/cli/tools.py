@@ -196,7 +196,7 @@ def comm(
         try_file("--profile", profile)
 
         from commeff.experiments.measure import comm as links
-        from commeff.experiments.measure.profile import write
+        from commeff.experiments.measure.profile import write, write_rows
         from commeff.experiments.run.system import cpu_name, git_commit
 
         measured = links.run(nproc)
@@ -208,11 +208,7 @@ def comm(
         command = "commeff bench comm" + (f" --nproc {nproc}" if nproc else "")
         where = f"made by `{command}` on {cpu_name()}, {count} processes, {machines} host(s)"
         if csv is not None:
-            import pandas as pd
-
-            origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
-            csv.parent.mkdir(parents=True, exist_ok=True)
-            pd.DataFrame([{**row, **origin} for row in rows]).to_csv(csv, index=False)
+            write_rows(rows, csv, command)
         if profile is not None:
             cluster = measured.cluster(profile.stem)
             notes = [

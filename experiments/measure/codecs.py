@@ -9,66 +9,40 @@ from statistics import median
 
 import torch
 
-from commeff.compressors import (
-    NF4,
-    QSGD,
-    Blockwise,
-    Coded,
-    Composed,
-    Compressor,
-    CountSketch,
-    DCTTopK,
-    Dense,
-    Drive,
-    Eden,
-    Fp8,
-    Int4,
-    Int8,
-    Layout,
-    Natural,
-    OneBit,
-    PerTensor,
-    RandomK,
-    Repeated,
-    ScaledSign,
-    TernGrad,
-    Threshold,
-    TopK,
-    WorkerRandom,
-    contractive,
-)
-from commeff.experiments.measure.timing import calls_of, clock_of, one_thread, ratio, time_interleaved
+from commeff import compressors
+from commeff.compressors import Compressor, Layout, WorkerRandom
+from commeff.experiments.measure.timing import calls_of, ratio, time_interleaved
 from commeff.profiling.coding import codec_name
 
 LENGTH = 2**23  # numbers: 32 MiB, so that vector and copy do not fit into a cache together
 ROUNDS = 3
 TENSORS = 16  # that PerTensor finds in the vector
 CODECS: dict[str, Compressor] = {
-    "16 bit": Dense("bfloat16"),
-    "top 1 %": TopK(ratio=0.01),
-    "top 1 %, coded indices": TopK(ratio=0.01, coded=True),
-    "top 1 % of blocks of 65536": Blockwise(TopK(ratio=0.01), block=65536),
-    "top 1 % of each tensor": PerTensor(TopK(ratio=0.01)),
-    "top 1 % twice": Repeated(TopK(ratio=0.01), rounds=2),
-    "top 1 %, natural values": Composed(Natural(), TopK(ratio=0.01)),
-    "8 of 64 cosine coefficients": DCTTopK(k=8),
-    "count sketch, 1 %": CountSketch(width=LENGTH // 100),
-    "random 1 %": RandomK(ratio=0.01),
-    "random 1 %, shared": RandomK(ratio=0.01, shared=True),
-    "random 1 %, contractive": contractive(RandomK(ratio=0.01)),
-    "QSGD, 4 levels": QSGD(levels=4),
-    "TernGrad": TernGrad(),
-    "TernGrad, coded": Coded(TernGrad()),
-    "natural": Natural(),
-    "above 2.6": Threshold(2.6),
-    "sign": ScaledSign(),
-    "sign, two levels": OneBit(),
-    "sign after a rotation": Drive(),
-    "4 bits after a rotation": Eden(bits=4),
-    "int8, blocks of 256": Int8(block=256),
-    "int4, blocks of 256": Int4(block=256),
-    "4-bit normal floats, blocks of 64": NF4(),
-    "8-bit floats": Fp8(),
+    "16 bit": compressors.Dense("bfloat16"),
+    "top 1 %": compressors.TopK(ratio=0.01),
+    "top 1 %, coded indices": compressors.TopK(ratio=0.01, coded=True),
+    "top 1 % of blocks of 65536": compressors.Blockwise(compressors.TopK(ratio=0.01), block=65536),
+    "top 1 % of each tensor": compressors.PerTensor(compressors.TopK(ratio=0.01)),
+    "top 1 % twice": compressors.Repeated(compressors.TopK(ratio=0.01), rounds=2),
+    "top 1 %, natural values": compressors.Composed(compressors.Natural(), compressors.TopK(ratio=0.01)),
+    "8 of 64 cosine coefficients": compressors.DCTTopK(k=8),
+    "count sketch, 1 %": compressors.CountSketch(width=LENGTH // 100),
+    "random 1 %": compressors.RandomK(ratio=0.01),
+    "random 1 %, shared": compressors.RandomK(ratio=0.01, shared=True),
+    "random 1 %, contractive": compressors.contractive(compressors.RandomK(ratio=0.01)),
+    "QSGD, 4 levels": compressors.QSGD(levels=4),
+    "TernGrad": compressors.TernGrad(),
+    "TernGrad, coded": compressors.Coded(compressors.TernGrad()),
+    "natural": compressors.Natural(),
+    "above 2.6": compressors.Threshold(2.6),
+    "sign": compressors.ScaledSign(),
+    "sign, two levels": compressors.OneBit(),
+    "sign after a rotation": compressors.Drive(),
+    "4 bits after a rotation": compressors.Eden(bits=4),
+    "int8, blocks of 256": compressors.Int8(block=256),
+    "int4, blocks of 256": compressors.Int4(block=256),
+    "4-bit normal floats, blocks of 64": compressors.NF4(),
+    "8-bit floats": compressors.Fp8(),
 }
 
 
@@ -103,27 +77,26 @@ def measure(
     cuts = [length * i // TENSORS for i in range(TENSORS + 1)]
     layout = Layout.of([(f"tensor{i}", (stop - start,)) for i, (start, stop) in enumerate(pairwise(cuts))])
     speeds, copies = [], []
-    with one_thread():
-        for name, compressor in codecs.items():
-            bound = compressor.bind(layout)
-            message = bound.compress(vector, random)
-            contestants: dict[str, Callable[[], object]] = {
-                "copy": lambda: copy.copy_(vector),
-                "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
-                "decode": message.decode,
-            }
-            seconds = time_interleaved(contestants, rounds, calls, clock_of(device))
-            copies += seconds["copy"]
-            speeds.append(
-                Speed(
-                    name,
-                    codec_name(compressor),
-                    encode=calls * size / median(seconds["encode"]),
-                    decode=calls * size / median(seconds["decode"]),
-                    encode_share=ratio(seconds, "copy", "encode"),
-                    decode_share=ratio(seconds, "copy", "decode"),
-                    expansion=size / message.row_bytes,
-                )
+    for name, compressor in codecs.items():
+        bound = compressor.bind(layout)
+        message = bound.compress(vector, random)
+        contestants: dict[str, Callable[[], object]] = {
+            "copy": lambda: copy.copy_(vector),
+            "encode": lambda bound=bound: bound.compress(vector, random),  # type: ignore[misc]
+            "decode": message.decode,
+        }
+        seconds = time_interleaved(contestants, rounds, calls, device)
+        copies += seconds["copy"]
+        speeds.append(
+            Speed(
+                name,
+                codec_name(compressor),
+                encode=calls * size / median(seconds["encode"]),
+                decode=calls * size / median(seconds["decode"]),
+                encode_share=ratio(seconds, "copy", "encode"),
+                decode_share=ratio(seconds, "copy", "decode"),
+                expansion=size / message.row_bytes,
             )
-            progress()
+        )
+        progress()
     return speeds, calls * size / median(copies)

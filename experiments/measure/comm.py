@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from commeff.compressors.scratch import keep_freed_memory
 from commeff.experiments.measure import codecs, collectives, links
 from commeff.experiments.measure.codecs import CODECS, Speed
 from commeff.experiments.measure.collectives import Timing
-from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.forks import on_job
 from commeff.experiments.measure.links import Pair
 from commeff.experiments.measure.processor import WIDTH, processor
 from commeff.experiments.measure.profile import describe
@@ -117,18 +118,9 @@ def among(effort: Effort, communicator: Communicator) -> Between:
 @contextmanager
 def ticking(total: int, name: str) -> Iterator[Callable[[], None]]:
     """A function to call after each of `total` parts, which shows progress on stderr if there are any."""
-    if not total:
-        yield lambda: None
-        return
-    done = 0
-    with reporter({"steps": total}, Path(name)) as progress:
-
-        def tick() -> None:
-            nonlocal done
-            done += 1
-            progress(done, {})
-
-        yield tick
+    parts = count(1)
+    with reporter({"steps": total}, Path(name), shown=total > 0) as progress:
+        yield lambda: progress(next(parts), {})
 
 
 def rows(measured: Measurements) -> list[dict[str, Any]]:
@@ -141,15 +133,13 @@ def rows(measured: Measurements) -> list[dict[str, Any]]:
         numbers += [("link", name, None, "latency", pair.link.latency, "s")]
         numbers += [("link", name, None, "bandwidth", pair.link.bandwidth, "B/s")]
     for timing in between.timings:
-        name, size = timing.operation, timing.size
-        numbers += [("collective", name, size, "time", timing.seconds, "s")]
-        numbers += [("collective", name, size, "algbw", timing.algbw, "B/s")]
-        numbers += [("collective", name, size, "busbw", timing.busbw, "B/s")]
+        each = ("time", timing.seconds, "s"), ("algbw", timing.algbw, "B/s"), ("busbw", timing.busbw, "B/s")
+        numbers += [("collective", timing.operation, timing.size, *number) for number in each]
     for speed in measured.speeds:
-        numbers += [("compressor", speed.name, None, "encode", speed.encode, "B/s of input")]
-        numbers += [("compressor", speed.name, None, "decode", speed.decode, "B/s of input")]
-        numbers += [("compressor", speed.name, None, "encode", speed.encode_share, "share of copy")]
-        numbers += [("compressor", speed.name, None, "decode", speed.decode_share, "share of copy")]
+        ways = (speed.encode, speed.decode, "B/s of input"), (speed.encode_share, speed.decode_share, "share of copy")
+        for encode, decode, unit in ways:
+            numbers += [("compressor", speed.name, None, "encode", encode, unit)]
+            numbers += [("compressor", speed.name, None, "decode", decode, unit)]
         numbers += [("compressor", speed.name, None, "vector / message", speed.expansion, "")]
     numbers += [("machine", "memory", None, "copy", measured.copy, "B/s of input")]
     numbers += [

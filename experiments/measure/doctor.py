@@ -26,7 +26,7 @@ from commeff.communicator import observe
 from commeff.communicator.wire.records import share_json
 from commeff.experiments.measure.collectives import per_host
 from commeff.experiments.measure.comm import Between, Effort, agreement, among
-from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.forks import on_job
 from commeff.experiments.measure.links import SIZES
 from commeff.experiments.measure.processor import copied_bytes, processor
 from commeff.experiments.measure.profile import describe

@@ -1,7 +1,10 @@
-"""Timing on several processes: a block of steps starts everywhere at once, and takes as long as at the slowest."""
+"""Timing on several processes, which a job of torchrun or srun has, or which are forks of this one: a block of steps
+starts everywhere at once, and takes as long as at the slowest.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -10,11 +13,14 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator
+from commeff.communicator.wire.group import joined, store_at, within
 from commeff.experiments.measure.timing import one_thread, time_interleaved
 from commeff.experiments.run.crew import Fork, crew
+from commeff.experiments.run.launch.membership import membership
 from commeff.experiments.run.system import own_device
 
 TIMEOUT = 120.0  # seconds after which a process that waits for another gives up
+FORKS = 4
 
 T = TypeVar("T")
 
@@ -45,6 +51,37 @@ def on_forks(
 
     with crew(nproc, member, prepare) as forks:
         return forks.results()[0]
+
+
+def on_job(measure: Callable[[Communicator], T], nproc: int | None, kind: str = "cpu") -> T | None:
+    """Call `measure` on one worker a process, over gloo, and NCCL between GPUs.
+
+    Parameters
+    ----------
+    measure : is given the communicator of its process.
+    nproc : forks, 4 by default. A job has its own number of processes.
+    kind : of the devices that the communicator's context has: "cpu" or "cuda".
+
+    Returns
+    -------
+    T | None
+        The result of rank 0; None at the other ranks of a job.
+    """
+    member = membership(os.environ)
+    if member is None:
+        count = nproc or FORKS
+        return on_forks(count, count, measure, kind=kind)
+    if nproc not in (None, member.size):
+        raise ValueError(f"--nproc must be {member.size}, as the launcher has started, got {nproc}; leave it out")
+    serve = member.serves and member.rank == 0
+    everywhere = store_at(member.address, member.port, serve=serve, timeout=TIMEOUT)
+    meeting = within(everywhere, f"commeff/bench/{member.job}")
+    device = own_device(kind, member.local_rank)
+    with one_thread(), joined(member.rank, member.size, meeting, TIMEOUT, device):
+        communicator = Communicator()
+        communicator.context.device = device
+        result = measure(communicator)
+    return result if member.rank == 0 else None
 
 
 def time_in_turns(

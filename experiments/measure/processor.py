@@ -8,7 +8,7 @@ from statistics import median
 import torch
 
 from commeff.cluster import GPU
-from commeff.experiments.measure.timing import clock_of, one_thread, time_interleaved
+from commeff.experiments.measure.timing import time_interleaved
 from commeff.experiments.run.system import cpu_name
 
 WIDTH = 1024  # of the matrices
@@ -24,8 +24,7 @@ def peaks(width: int = WIDTH, device: torch.device | str = "cpu") -> dict[str, f
     for name, dtype in DTYPES.items():
         matrix = square.to(dtype)
         contestants[name] = lambda matrix=matrix: matrix @ matrix
-    with one_thread():
-        seconds = time_interleaved(contestants, ROUNDS, clock=clock_of(device))
+    seconds = time_interleaved(contestants, ROUNDS, device=device)
     return {name: 2 * width**3 / min(times) for name, times in seconds.items()}
 
 
@@ -33,8 +32,7 @@ def copied_bytes(length: int, device: torch.device | str) -> float:
     """Bytes per second of a copy of so many numbers."""
     vector = torch.zeros(length, device=device)
     copy = torch.empty_like(vector)
-    with one_thread():
-        seconds = time_interleaved({"copy": lambda: copy.copy_(vector)}, ROUNDS, clock=clock_of(device))
+    seconds = time_interleaved({"copy": lambda: copy.copy_(vector)}, ROUNDS, device=device)
     return vector.nbytes / median(seconds["copy"])
 
 

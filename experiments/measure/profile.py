@@ -1,15 +1,17 @@
-"""A hardware profile: measured links and speeds as a cluster that `commeff.cluster` reads."""
+"""What was measured, as files: rows of a CSV, and a hardware profile, a cluster that `commeff.cluster` reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from commeff.cluster import GPU, Cluster, Link
 from commeff.experiments.measure.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, per_host
 from commeff.experiments.measure.links import Pair, fit
+from commeff.experiments.run.system import cpu_name, git_commit
 
 
 def describe(
@@ -55,6 +57,15 @@ def fit_operation(timings: Sequence[Timing], operation: str) -> Link:
     """The link seen by an operation in which each process sends one message of the size."""
     sample = [timing for timing in timings if timing.operation == operation]
     return fit([timing.size for timing in sample], [timing.seconds for timing in sample])
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], path: Path, command: str, hardware: str | None = None) -> None:
+    """A CSV file, with the command, the hardware (this processor unless given) and the commit of its rows."""
+    import pandas as pd
+
+    origin = {"measured by": command, "hardware": hardware or cpu_name(), "commit": git_commit()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame([{**row, **origin} for row in rows]).to_csv(path, index=False)
 
 
 def write(cluster: Cluster, path: Path, notes: Sequence[str]) -> None:

@@ -21,16 +21,25 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+@one_thread()
 def time_interleaved(
     contestants: Mapping[str, Callable[[], object]],
     rounds: int,
     calls: int = 1,
-    clock: Callable[[], float] = time.process_time,
+    device: torch.device | str = "cpu",
 ) -> dict[str, list[float]]:
-    """CPU seconds of `calls` calls of each contestant, round by round, after one round that warms up; or a clock's.
+    """CPU seconds of `calls` calls of each contestant on one thread, round by round, after one round that warms up;
+    what works on another device is waited for, in seconds of the wall.
 
     Each round begins with the next contestant: who follows whom, and finds what in the cache, is worth some percent.
     """
+
+    def clock() -> float:
+        if torch.device(device).type == "cpu":
+            return time.process_time()
+        torch.get_device_module(device).synchronize()
+        return time.perf_counter()
+
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     order = list(contestants.items())
     for r in range(rounds + 1):
@@ -42,18 +51,6 @@ def time_interleaved(
             if r:
                 seconds[name].append(clock() - start)
     return seconds
-
-
-def clock_of(device: torch.device | str) -> Callable[[], float]:
-    """The clock of what runs on a device: this process's on the CPU; elsewhere it waits for what was begun there."""
-    if torch.device(device).type == "cpu":
-        return time.process_time
-
-    def clock() -> float:
-        torch.get_device_module(device).synchronize()
-        return time.perf_counter()
-
-    return clock
 
 
 def calls_of(device: torch.device | str) -> int:

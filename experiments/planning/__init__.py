@@ -3,8 +3,7 @@ imports this room.
 
 question                         the words of `commeff plan` as a model, a cluster and a policy
 plan, sweeps, figures            its answers
-convergence                      steps to the same loss by published laws
-evidence                         what is known of the steps that each method needs: convergence.yaml
+evidence                         what is known of the steps that each method needs: convergence.yaml, laws of losses
 gain, gain_page, drop_in         every method's best policy beside psgd's
 bandwidth                        Gbit/s that a method needs
 forecast, peak                   `--run`: what a run will send and hold

@@ -6,7 +6,6 @@ Megatron-LM's are those of its core 0.14 and 0.15, torchtitan's those of 0.2.2, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -206,8 +205,4 @@ def _allow(framework: str, policy: Policy, any_method: bool = False, /, **choice
         )
 
 
-FRAMEWORKS: Mapping[str, Callable[[Question, Policy], list[str]]] = {
-    "torchtitan": torchtitan,
-    "megatron": megatron,
-    "commeff": commeff,
-}
+FRAMEWORKS = {write.__name__: write for write in (torchtitan, megatron, commeff)}

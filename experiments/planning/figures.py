@@ -11,7 +11,6 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from commeff.experiments.planning.bandwidth import Pace
-from commeff.experiments.planning.evidence import way_label
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.data.names import readable
 from commeff.experiments.report.draw.axes import logarithmic
@@ -69,7 +68,7 @@ def sweep(canvas: Canvas, sweeps: Sequence[Sweep], title: str) -> None:
             dash,
             color=colour,
             linewidth=2.2 if plain else 1.4,
-            label=readable(way_label(curve.way)),
+            label=readable(curve.way.name),
         )
     axes.set(xscale="log", yscale="log", xlabel="NIC (Gb/s)", title=title)
     axes.set_ylabel("seconds for the work of a step of psgd (modelled)")

@@ -114,22 +114,12 @@ def _worker_axis(
     config: Mapping[str, Any], strategy: Strategy, layout: Layout, dtype: torch.dtype
 ) -> tuple[dict[str, float], Profile, str]:
     """What one row sends over the run, the profile of its method, and what was assumed of who takes part."""
-    traffic = profile(
-        strategy, layout, config["workers"], seed=config["seed"], collective=config["collective"], dtype=dtype
-    )
+    how: dict[str, Any] = {"seed": config["seed"], "collective": config["collective"], "dtype": dtype}
+    traffic = profile(strategy, layout, config["workers"], **how)
     who = participation(config, strategy)
     plays: Profile | Attended = traffic
     if who is not None:
-        plays = attended(
-            strategy,
-            layout,
-            traffic,
-            who.present,
-            config["steps"],
-            seed=config["seed"],
-            collective=config["collective"],
-            dtype=dtype,
-        )
+        plays = attended(strategy, layout, traffic, who.present, config["steps"], **how)
     operations = [operation for step in range(config["steps"]) for operation in plays.operations(step)]
     sent = {name: sum(getattr(op, name) for op in operations) for name in ("payload_bytes", "wire_bytes")}
     inside = Counter[str]()  # norms and scales of a row in pieces
@@ -162,17 +152,13 @@ def _often(config: Mapping[str, Any], minibatches: int) -> float:
     gradients = 1.0 if dtype is None or sums is None else sums.itemsize / dtype.itemsize
     if config["zero"] < 3:
         return 2 * gradients if config["zero"] == 0 else 1 + gradients
-    split = SCHEDULES[config["mesh"]["schedule"]].splits and _staged(config)
+    split = SCHEDULES[config["mesh"]["schedule"]].splits and config["mesh"]["pipeline"] * config["micro_batches"] > 1
     return minibatches * ((1 if split else int(config["micro_batches"]) + 1) + gradients)
 
 
 def _wider(worker: ShardedWorker) -> float:
     """The bytes of a number of the row in those of a number that the model computes with."""
     return worker.parameters.itemsize / next(iter(worker.computation.parameters.values())).itemsize
-
-
-def _staged(config: Mapping[str, Any]) -> bool:
-    return bool(config["mesh"]["pipeline"] * config["micro_batches"] > 1)
 
 
 def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[dict[str, float], int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from commeff.cluster.codecs import source
 from commeff.experiments.planning.drop_in import changed_lines
-from commeff.experiments.planning.evidence import Evidence, evidence, way_label
+from commeff.experiments.planning.evidence import Evidence, evidence
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
 from commeff.experiments.planning.question import SEARCHED, Question, method_words
 from commeff.planner import Model, Plan, Policy, WorkerMethod, search
@@ -207,7 +207,7 @@ def given_methods(ways: Sequence[WorkerMethod], steps: tuple[float, float] | Non
     for way in ways:
         if way.is_plain:
             raise ValueError("methods of a gain must be others than psgd, got psgd: it is what all are compared with")
-        name = way_label(way)
+        name = way.name
         row = known.get(name, Evidence(name, way))
         rows[name] = Evidence(name, way, steps, ("given", "given"), "as given") if steps else row
     return [*rows.values()]

@@ -40,7 +40,10 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
     model, cluster = question.model, question.cluster
     tokens = question.global_batch * model.sequence
     parts = prediction.breakdown["seconds"]
-    first, second = (_meaning(name, policy) for name in sorted(parts, key=lambda name: -parts[name])[:2])
+    first, second = (
+        MEANING["shared" if part == "data" and policy.zero == 3 else part]
+        for part in sorted(parts, key=lambda part: -parts[part])[:2]
+    )
     if first == MEANING["compute"] and parts["compute"] < 0.7 * prediction.step_seconds:
         first = f"{first.partition(':')[0]}, and then {second}"
     return {
@@ -66,10 +69,6 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "bytes": prediction.breakdown["bytes"],
         "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
     }
-
-
-def _meaning(part: str, policy: Policy) -> str:
-    return MEANING["shared" if part == "data" and policy.zero == 3 else part]
 
 
 def exposed(prediction: Prediction) -> float:

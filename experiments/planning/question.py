@@ -86,7 +86,7 @@ class Question:
 
 @dataclass(frozen=True)
 class MethodWords:
-    """A strategy of any number of workers, as the planner takes it.
+    """A strategy of any number of workers, as the planner takes it; as text, what tables and figures call it.
 
     Attributes
     ----------
@@ -236,16 +236,7 @@ def _cluster(values: dict[str, Any], policy: dict[str, Any]) -> Cluster:
     cluster = Cluster.load(path, gpus) if is_file else Cluster.named(name, gpus)
     if "bandwidth" not in values:
         return cluster
-    return cluster.with_inter(bandwidth=quantity("bandwidth", read_scalar(values["bandwidth"]), "bytes/s"))
-
-
-def read_scalar(text: str) -> Any:
-    """A number if it reads as one, else the text: '25e9' and '200 Gb/s' are both quantities."""
-    try:
-        scalar = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return text
-    return scalar if isinstance(scalar, (int, float)) else text
+    return cluster.with_inter(bandwidth=quantity("bandwidth", values["bandwidth"], "bytes/s"))
 
 
 def _batch(gpus: int) -> int:

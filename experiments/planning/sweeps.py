@@ -9,8 +9,7 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import planned
-from commeff.experiments.planning.convergence import said
-from commeff.experiments.planning.evidence import way_label
+from commeff.experiments.planning.evidence import said
 from commeff.experiments.planning.question import Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 
@@ -42,14 +41,12 @@ def bandwidth_sweep(question: Question, policy: Policy, ways: Sequence[WorkerMet
     """Every way on the policy's layout, at every bandwidth of a NIC.
 
     Tensor and pipeline ranks, micro-batch, schedule and recomputation stay; the workers and the ZeRO stage within them
-    are the best that fit.
+    are the best that fit. One of the ways is psgd, with which the others are compared.
     """
     seconds_by_way = {
         way: tuple(map(pace.seconds, BANDWIDTHS)) for way in ways for pace in [planned(question, policy, way)]
     }
-    plain = next((seconds for way, seconds in seconds_by_way.items() if way.method == "psgd"), None)
-    if plain is None:
-        raise ValueError("ways of a bandwidth sweep must hold psgd, got none: the others are compared with it")
+    plain = next(seconds for way, seconds in seconds_by_way.items() if way.is_plain)
     if not np.isfinite(plain).any():
         raise ValueError(
             "layout of a bandwidth sweep must fit with some ZeRO stage, got one that fits with none; take more ranks"
@@ -71,7 +68,7 @@ def sweep_rows(sweeps: Sequence[Sweep]) -> list[dict[str, str]]:
             for x, value, least in zip(BANDWIDTHS, sweep.seconds, best, strict=True)
         }
         pays = "-" if sweep.way.method == "psgd" else _pays(sweep)
-        lines.append({"way": way_label(sweep.way), "steps": said(sweep.way), **cells, "pays at": pays})
+        lines.append({"way": sweep.way.name, "steps": said(sweep.way), **cells, "pays at": pays})
     return lines
 
 

@@ -165,8 +165,7 @@ def measured(what: str) -> Callable[..., None]:
             try_file("--csv", csv)
 
             from commeff.compressors.scratch import keep_freed_memory
-            from commeff.experiments.run.system import cpu_name
-            from commeff.experiments.studies.bench.ratios import write
+            from commeff.experiments.measure.profile import write_rows
 
             keep_freed_memory()
             bench = import_module(f"commeff.experiments.studies.bench.{what}")
@@ -175,7 +174,8 @@ def measured(what: str) -> Callable[..., None]:
                 figures.extend(bench.run())
             finally:  # an interrupted bench has measured something
                 if csv is not None and figures:
-                    write(figures, csv, f"commeff bench {what}", getattr(bench, "hardware", cpu_name)())
+                    rows = [asdict(figure) | {"value": round(figure.value, 3)} for figure in figures]
+                    write_rows(rows, csv, f"commeff bench {what}", getattr(bench, "hardware", lambda: None)())
         if as_json:
             typer.echo(json.dumps([asdict(figure) for figure in figures], indent=2))
         else:

@@ -14,18 +14,12 @@ from typing import TYPE_CHECKING, Any
 from commeff import require
 from commeff.cluster import Cluster, Link
 from commeff.cluster.hardware import quantity
-from commeff.experiments.config.method_words import check_words, label, split_methods
+from commeff.experiments.config.method_words import check_words, split_methods, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.bandwidth import GIGABIT, Pace, planned
-from commeff.experiments.planning.question import (
-    is_method_word,
-    read_method,
-    read_number,
-    read_question,
-    read_scalar,
-)
+from commeff.experiments.planning.question import is_method_word, method_words, read_method, read_number, read_question
 from commeff.planner import WorkerMethod
 
 if TYPE_CHECKING:
@@ -84,7 +78,6 @@ class Job:
         import torch  # which a mistake in the words does not wait for
 
         from commeff.compressors import Layout
-        from commeff.experiments.planning.scale.modelled import MethodChoice
         from commeff.profiling import profile
 
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
@@ -92,13 +85,13 @@ class Job:
         sizes = [end - begin for begin, end in pairwise(ends)]
         if not any(word.startswith("bucket_mb=") for word in words):
             words = [*words, f"bucket_mb={0 if self.layerwise else dtype.itemsize * max(sizes) / 1e6}"]
-        strategy, collective = MethodChoice(tuple(words), tuple(plugins)).build(self.workers)
+        built, config = strategy(words, self.workers, plugins)
         layout = Layout.of([(f"layers.{i}.{name}", shape) for i, n in enumerate(sizes) for name, shape in _tensors(n)])
-        traffic = profile(strategy, layout, self.workers, collective=collective, dtype=dtype)
+        traffic = profile(built, layout, self.workers, collective=config["collective"], dtype=dtype)
         steps = {step: tuple(op._replace(coding=None) for op in sent) for step, sent in traffic.steps.items()}
         if self.layerwise:
             steps = {step: _cut(sent, self.layers) for step, sent in steps.items()}
-        return replace(traffic, steps=steps), strategy.accumulate
+        return replace(traffic, steps=steps), built.accumulate
 
     def pace(self, words: Sequence[str], plugins: Sequence[Choice] = ()) -> Pace:
         """The pace of a step by a method, in the mean over its period.
@@ -159,12 +152,11 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     shared = [word for word in settings if (word.partition("=")[0] in KEYS if job else not is_method_word(word))]
     groups = split_methods([word for word in settings if word not in shared]) or SHOWN
     ways = [WorkerMethod(read_method(group, plugins)) for group in groups]
-    words = [getattr(way.method, "words", ("method=psgd",)) for way in ways]
-    for method in words:
-        check_words(method, plugins)
+    for way in ways:
+        check_words(method_words(way), plugins)
     if job:
         place = _job(shared, layerwise)
-        return {label(method): place.pace(method, plugins) for method in words}
+        return {way.name: place.pace(method_words(way), plugins) for way in ways}
     if layerwise:
         raise ValueError("--layerwise must be given with parameters=: of a model, what its layers hide is modelled")
     left = [word for word in shared if word.partition("=")[0] in UNUSED]
@@ -175,7 +167,7 @@ def read_paces(settings: Sequence[str], plugins: Sequence[Choice] = (), layerwis
     question = read_question(shared)
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
-    paces = {label(method): planned(question, policy, way) for method, way in zip(words, ways, strict=True)}
+    paces = {way.name: planned(question, policy, way) for way in ways}
     for name, pace in paces.items():
         if not pace.computing < float("inf"):
             raise ValueError(f"layout must fit {name} with some ZeRO stage, got one that fits with none; add ranks")
@@ -187,7 +179,7 @@ def _job(settings: Sequence[str], layerwise: bool) -> Job:
     for setting in settings:
         key, _, text = setting.partition("=")
         if key == "latency":
-            values[key] = quantity(key, read_scalar(text), "seconds")
+            values[key] = quantity(key, text, "seconds")
         else:
             values[key] = text if key == "dtype" else read_number(key, text)
     missing = [key for key in NEEDED if key not in values]

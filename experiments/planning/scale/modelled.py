@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
-from commeff.core.strategy import Strategy
-from commeff.experiments.config.method_words import label, split_methods, strategy
+from commeff.experiments.config.method_words import split_methods, strategy
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, powers
+from commeff.experiments.planning.question import MethodWords
+from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting
 from commeff.experiments.planning.scale.workloads import Workload
 from commeff.profiling import Profile, profile
 from commeff.profiling.profile import Stretch
@@ -34,46 +34,17 @@ SHOWN = (
 CHECKED = 8  # workers with which a method is built before anything runs
 
 
-@dataclass(frozen=True)
-class MethodChoice:
-    """The method of one curve.
-
-    Attributes
-    ----------
-    words : `key=value` as `commeff train` takes them.
-    plugins : the choices of plug-ins that the words may name.
-    """
-
-    words: tuple[str, ...]
-    plugins: tuple[Choice, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    def name(self) -> str:
-        """What tables and figures call it.
-
-        >>> [MethodChoice(words).name for words in SHOWN]
-        ['psgd', 'dsgd, one_peer_exponential', 'dsgd, order awc, one_peer_exponential', 'local_sgd, period 8',
-        'mem_sgd, top_k, ratio 0.01']
-        """
-        return label(self.words)
-
-    def build(self, workers: int) -> tuple[Strategy, str]:
-        """The strategy of so many workers, not started, and the collective of its averages."""
-        built, config = strategy(self.words, workers, self.plugins)
-        return built, config["collective"]
-
-
-def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[MethodChoice, ...]:
+def read_methods(words: Sequence[str], plugins: Sequence[Choice] = ()) -> tuple[MethodWords, ...]:
     """The methods of a command line, each begun by `method=`; those of `SHOWN` where none is given.
 
-    >>> read_methods([])[1].words
-    ('method=dsgd', 'topology=one_peer_exponential')
+    >>> [str(method) for method in read_methods([])]
+    ['psgd', 'dsgd, one_peer_exponential', 'dsgd, order awc, one_peer_exponential', 'local_sgd, period 8',
+    'mem_sgd, top_k, ratio 0.01']
     """
     chosen = [tuple(group) for group in split_methods(words)] or SHOWN
-    methods = tuple(MethodChoice(group, tuple(plugins)) for group in dict.fromkeys(chosen))
-    for method in methods:
-        method.build(CHECKED)
-    return methods
+    for group in chosen:
+        strategy(group, CHECKED, plugins)
+    return tuple(MethodWords(group, tuple(plugins)) for group in dict.fromkeys(chosen))
 
 
 @dataclass(frozen=True)
@@ -82,32 +53,31 @@ class ScalingPoint:
 
     Parameters
     ----------
-    cluster : its name.
+    setting : where they sit.
     workload, unit : what is trained, and what a sample of it is.
     scaling : weak, the batch of a worker being fixed, or strong, that of all workers together.
     method : by its name.
-    workers, gpus : how many, and on how many GPUs they sit.
+    workers : how many.
     batch : samples of one worker in a step.
     compute, step : seconds of a step without communication and with it, in the mean over a period of the method.
     alone : samples per second of one worker that sends nothing, with the batch it has when it is alone.
     """
 
-    cluster: str
+    setting: ScalingSetting
     workload: str
     unit: str
     scaling: Scaling
     method: str
     workers: int
-    gpus: int
     batch: float
     compute: float
     step: float
     alone: float
 
     @property
-    def steps_per_second(self) -> float:
-        """Model updates a second."""
-        return 1 / self.step
+    def gpus(self) -> int:
+        """On how many they sit."""
+        return self.workers * self.setting.inside
 
     @property
     def samples_per_second(self) -> float:
@@ -127,7 +97,7 @@ class ScalingPoint:
     def row(self) -> dict[str, Any]:
         """The point as a line of a table."""
         return {
-            "cluster": self.cluster,
+            "cluster": self.setting.cluster.name,
             "workload": self.workload,
             "scaling": self.scaling,
             "method": self.method,
@@ -137,7 +107,7 @@ class ScalingPoint:
             "compute_seconds": _short(self.compute),
             "step_seconds": _short(self.step),
             "exposed_seconds": _short(self.step - self.compute),
-            "steps_per_second": _short(self.steps_per_second),
+            "steps_per_second": _short(1 / self.step),
             "samples_per_second": _short(self.samples_per_second),
             "ideal_samples_per_second": _short(self.ideal),
             "efficiency": round(self.efficiency, 4),
@@ -161,10 +131,10 @@ def steady(sent: Profile) -> Profile:
 
 
 @cache
-def profiled(method: MethodChoice, layout: Layout, n: int) -> tuple[Profile, int]:
+def profiled(method: MethodWords, layout: Layout, n: int) -> tuple[Profile, int]:
     """What n workers send, and the minibatches of a step."""
-    built, collective = method.build(n)
-    return profile(built, layout, n, collective=collective), built.accumulate
+    built, config = strategy(method.words, n, method.plugins)
+    return profile(built, layout, n, collective=config["collective"]), built.accumulate
 
 
 def communicated(setting: ScalingSetting, description: Profile, compute: float) -> float:
@@ -181,7 +151,7 @@ def communicated(setting: ScalingSetting, description: Profile, compute: float) 
     return float(run.by_step[-1] - run.by_step[before - 1]) / period
 
 
-def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint:
+def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method: MethodWords, n: int) -> ScalingPoint:
     """n workers by one method.
 
     Weak scaling: each GPU has the workload's batch. Strong: the n-th part of the global batch for each worker, and time
@@ -193,13 +163,12 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
     description, minibatches = profiled(method, workload.layout, n) if n > 1 else (None, 1)
     compute = minibatches * setting.computing(workload, batch)
     return ScalingPoint(
-        cluster=setting.cluster.name,
-        workload=workload.name,
-        unit=workload.unit,
-        scaling=scaling,
-        method=method.name,
-        workers=n,
-        gpus=n * setting.inside,
+        setting,
+        workload.name,
+        workload.unit,
+        scaling,
+        str(method),
+        n,
         batch=minibatches * batch,
         compute=compute,
         step=communicated(setting, description, compute) if description is not None else compute,
@@ -210,14 +179,14 @@ def point(setting: ScalingSetting, workload: Workload, scaling: Scaling, method:
 def curves(
     setting: ScalingSetting,
     workloads: Sequence[Workload | PlannedModel],
-    methods: Sequence[MethodChoice],
+    methods: Sequence[MethodWords],
     largest: int = LARGEST,
 ) -> list[ScalingPoint]:
     """All points: weak and strong scaling of each workload by each method, on 1, 2, 4, ... workers.
 
     Strong scaling ends where a GPU has less than one sample. What a model's policy does not allow is left out.
     """
-    numbers = [n for n in powers(largest) if setting.fits(n)]
+    numbers = [n for n in (1 << k for k in range(largest.bit_length())) if setting.fits(n)]
     enough = [n for n in numbers if n * setting.inside <= setting.global_batch]
     kinds: dict[Scaling, list[int]] = {"weak": numbers, "strong": enough}
     points: list[ScalingPoint | None] = []

@@ -5,7 +5,7 @@ assumed and seen, the figure.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,11 @@ from typing import Any
 from commeff.cluster.codecs import SHARE
 from commeff.cluster.modelled import BACKWARD
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.planning.question import planning_words
+from commeff.experiments.planning.question import MethodWords, planning_words
 from commeff.experiments.planning.scale.modelled import (
     AWC,
     DSGD,
     PSGD,
-    MethodChoice,
     ScalingPoint,
     curves,
     point,
@@ -27,7 +26,7 @@ from commeff.experiments.planning.scale.modelled import (
 )
 from commeff.experiments.planning.scale.picture import CAPTION, figure
 from commeff.experiments.planning.scale.planned import PlannedModel, read_planned
-from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, Worker, check_workloads, read_setting
+from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, Worker, read_setting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.write.page import write_text
@@ -56,13 +55,19 @@ class Study:
 
     setting: ScalingSetting
     workloads: tuple[Workload | PlannedModel, ...]
-    methods: tuple[MethodChoice, ...]
+    methods: tuple[MethodWords, ...]
     points: tuple[ScalingPoint, ...]
     command: str
 
-    def method(self, words: tuple[str, ...]) -> MethodChoice | None:
-        """The method of these words, if it is among those compared."""
-        return next((method for method in self.methods if method.words == words), None)
+    def among(self, *chosen: tuple[str, ...]) -> list[MethodWords]:
+        """Those of some methods, by their words, that are compared."""
+        methods = map(MethodWords, chosen)
+        return [method for method in methods if method in self.methods]
+
+    @property
+    def jobs(self) -> list[Workload]:
+        """The workloads that profiles are of; none of a model."""
+        return [workload for workload in self.workloads if isinstance(workload, Workload)]
 
     @property
     def largest(self) -> int:
@@ -92,7 +97,6 @@ def model_study(
     plugins, plugin_files : the choices of plug-ins, and the files that they are in.
     workloads, cluster, workers, worker, step_seconds, global_batch, overlap : as on the command line.
     """
-    check_workloads(workloads or [])
     setting = read_setting(cluster, workers, worker, overlap, global_batch)
     of_model = planning_words(words)
     planned = read_planned(of_model, cluster, plugins)
@@ -106,7 +110,11 @@ def model_study(
             )
         chosen = [planned]
     else:
-        chosen = [*_workloads(setting, workloads, step_seconds)]
+        jobs = [WORKLOADS[name] for name in dict.fromkeys(workloads or WORKLOADS)]
+        if step_seconds is not None and len(jobs) > 1:
+            raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
+        gpu = setting.cluster.gpu
+        chosen = [job.on(gpu) if step_seconds is None else job.taking(step_seconds) for job in jobs]
     typed = ["commeff", "scale", *of_model, *(word for method in methods for word in method.words)]
     typed += [option for file in plugin_files for option in ("--plugin", file)]
     typed += [option for workload in chosen if workload is not planned for option in ("--workload", workload.name)]
@@ -117,15 +125,6 @@ def model_study(
     if not points and planned is not None:
         raise ValueError(f"{planned.name} has no point: {planned.refusal(setting, methods[0], workers)}")
     return Study(setting, tuple(chosen), methods, tuple(points), shlex.join(typed))
-
-
-def _workloads(setting: ScalingSetting, names: Sequence[str] | None, step_seconds: float | None) -> Iterator[Workload]:
-    """The workloads on the cluster's GPUs."""
-    chosen = [WORKLOADS[name] for name in dict.fromkeys(names or WORKLOADS)]
-    if step_seconds is not None and len(chosen) > 1:
-        raise ValueError("--step-seconds must be of one workload, got several; choose one with --workload")
-    for workload in chosen:
-        yield workload.on(setting.cluster.gpu) if step_seconds is None else workload.taking(step_seconds)
 
 
 def save(study: Study, out: Path) -> list[Path]:
@@ -171,8 +170,7 @@ def assumed(study: Study) -> list[str]:
         f"- {job.name}: {job.parameters / 1e6:.4g} million parameters, float32 on the wire ({job.bytes / 1e6:.4g} "
         f"MB); {job.batch} {job.unit} on each GPU, which takes {job.step_seconds:.3g} s at {job.per_second:g} "
         f"{job.unit}/s ({job.source})"
-        for job in study.workloads
-        if isinstance(job, Workload)
+        for job in study.jobs
     ]
     if setting.worker == "node":
         lines.append(
@@ -188,7 +186,7 @@ def assumed(study: Study) -> list[str]:
         f"- encoding and decoding take what was measured where the description of {cluster.gpu.name} says it, else "
         f"bytes moved over {SHARE:.0%} of its memory bandwidth (estimated); averaging takes no time; no stragglers; "
         "nobody else uses the network",
-        *([hiding(setting)] if any(isinstance(workload, Workload) for workload in study.workloads) else []),
+        *([hiding(setting)] if study.jobs else []),
         f"- weak scaling keeps each GPU's batch; strong scaling deals {setting.global_batch} samples a step to all "
         "workers, and computing falls in proportion, which real GPUs do not reach with few samples",
         "- the ideal line is that many times one worker. Samples per second are not progress: steps of gossip, local "
@@ -212,9 +210,7 @@ def messages(study: Study) -> list[str]:
     n, rows, remarks = study.largest, [], []
     if n == 1:
         return []
-    for workload in study.workloads:
-        if not isinstance(workload, Workload):
-            continue
+    for workload in study.jobs:
         for method in study.methods:
             description, _ = profiled(method, workload.layout, n)
             period = range(description.first, description.first + description.period)
@@ -222,7 +218,7 @@ def messages(study: Study) -> list[str]:
             rows.append(
                 {
                     "workload": workload.name,
-                    "method": method.name,
+                    "method": str(method),
                     "steps of a period": description.period,
                     "payload a step (MB)": round(description.payload_bytes / 1e6, 3),
                     "on the wire a step (MB)": round(description.wire_bytes / 1e6, 3),
@@ -230,7 +226,7 @@ def messages(study: Study) -> list[str]:
                     "memory (MB)": round(sum(description.memory_bytes.values()) / 1e6, 1),
                 }
             )
-            remarks += [f"- {method.name}: {description.note}."] if description.note else []
+            remarks += [f"- {method}: {description.note}."] if description.note else []
     if not rows:
         return []
     head = f"What one of {n} workers sends in the mean of a period, and what the method remembers:"
@@ -263,17 +259,15 @@ def notes(study: Study) -> list[str]:
             for point in study.points
             if (point.workload, point.scaling) == (workload.name, "weak")
         }
-        last, baseline = study.largest, study.method(PSGD)
-        if baseline is None or last == 1:
+        last = study.largest
+        reference = points.get(("psgd", last))
+        if reference is None or last == 1:
             continue
-        if (baseline.name, last) not in points:
-            continue
-        reference = points[baseline.name, last]
         ratio = (reference.step - reference.compute) / reference.compute
         gains = [
-            f"{method.name} {points[method.name, last].samples_per_second / reference.samples_per_second:.2f}"
+            f"{method} {points[str(method), last].samples_per_second / reference.samples_per_second:.2f}"
             for method in study.methods
-            if method != baseline and (method.name, last) in points
+            if method.words != PSGD and (str(method), last) in points
         ]
         lines.append(
             f"- {workload.name}: psgd waits for communication {ratio:.2f} times as long as it computes on {last} "
@@ -284,13 +278,13 @@ def notes(study: Study) -> list[str]:
 
 def hiding_notes(study: Study) -> list[str]:
     """How all-reduce and gossip compare under three assumptions about what hides."""
-    methods = [method for words in (PSGD, DSGD, AWC) if (method := study.method(words)) is not None]
-    workload, rows = study.workloads[0], []
-    if len(methods) < 3 or study.largest < HIDING_AT or not isinstance(workload, Workload):
+    methods, rows = study.among(PSGD, DSGD, AWC), []
+    if len(methods) < 3 or study.largest < HIDING_AT or not study.jobs:
         return []
+    workload = study.jobs[0]
     for words, overlap in HIDINGS.items():
         setting = replace(study.setting, overlap=overlap)
-        shares = {method.name: point(setting, workload, "weak", method, HIDING_AT).efficiency for method in methods}
+        shares = {str(method): point(setting, workload, "weak", method, HIDING_AT).efficiency for method in methods}
         rows.append({"what hides communication": words, **{name: f"{share:.0%}" for name, share in shares.items()}})
     head = f"What hides decides which is faster. {workload.name} on {HIDING_AT} workers, of the ideal throughput:"
     return ["", head, "", *markdown(Table.of(rows)), ""]
@@ -298,14 +292,10 @@ def hiding_notes(study: Study) -> list[str]:
 
 def flat_notes(study: Study) -> list[str]:
     """What becomes of one-peer gossip if every GPU is a worker and all of a node send through one NIC."""
-    cluster, workload = study.setting.cluster, study.workloads[0]
-    n = 8 * cluster.per_node
-    both = [method for words in (PSGD, DSGD) if (method := study.method(words)) is not None]
-    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2:
+    cluster, both = study.setting.cluster, study.among(PSGD, DSGD)
+    if study.setting.worker == "gpu" or cluster.per_node == cluster.nics or len(both) < 2 or not study.jobs:
         return []
-    if not isinstance(workload, Workload):
-        return []
-    flat = ScalingSetting(cluster, "gpu", study.setting.overlap, study.setting.global_batch)
+    n, workload, flat = 8 * cluster.per_node, study.jobs[0], replace(study.setting, worker="gpu")
     ring, gossip = (point(flat, workload, "weak", method, n) for method in both)
     return [
         f"- With every GPU a worker of its own, all {cluster.per_node} of a node send their parameters through "

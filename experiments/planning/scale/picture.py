@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -41,7 +42,7 @@ def figure(points: Sequence[ScalingPoint]) -> Figure:
     for scaling, paint in (("weak", draw_efficiency), ("strong", draw)):
         for workload in workloads:
             shown = [point for point in points if (point.workload, point.scaling) == (workload, scaling)]
-            panels.append(_panel(f"{scaling}-{workload}", paint, shown, looks))
+            panels.append(Panel(f"{scaling}-{workload}", partial(paint, points=shown, looks=looks), 4.4, 3.0, MARGINS))
     legend = [*((title(method), style) for method, style in looks.items()), ("ideal", IDEAL)]
     data = pd.DataFrame([point.row() for point in points])
     return Figure("scale", "Throughput against workers", CAPTION, panels, len(workloads), data, legend)
@@ -54,12 +55,6 @@ def title(name: str) -> str:
     ('gossip after the update', 'BERT-Large', 'local SGD, period 4')
     """
     return NAMES.get(name) or ", ".join(map(called, name.split(", ")))
-
-
-def _panel(
-    name: str, draw: Callable[[Axes, Sequence[ScalingPoint], Looks], None], points: Sequence[ScalingPoint], looks: Looks
-) -> Panel:
-    return Panel(name, lambda axes: draw(axes, points, looks), 4.4, 3.0, MARGINS)
 
 
 def draw(axes: Axes, points: Sequence[ScalingPoint], looks: Looks) -> None:

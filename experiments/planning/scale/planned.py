@@ -8,14 +8,16 @@ from typing import Any
 
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.planning.plan import exposed, fit, policy_words
-from commeff.experiments.planning.question import Question, read_method, read_question
-from commeff.experiments.planning.scale.modelled import MethodChoice, Scaling, ScalingPoint
+from commeff.experiments.planning.question import MethodWords, Question, read_method, read_question
+from commeff.experiments.planning.scale.modelled import Scaling, ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
-from commeff.planner import Policy, Prediction, predict
+from commeff.planner import Policy
 from commeff.planner.policies import PLAIN
 
 CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
-PLACE = ("cluster", "bandwidth")  # which --cluster says
+SETTLED = dict.fromkeys(CHOSEN, "the number of workers says how many GPUs and sequences") | dict.fromkeys(
+    ("cluster", "bandwidth"), "--cluster says where, a name or a YAML file with its bandwidth"
+)
 EACH = 2  # sequences of a GPU in weak scaling, at least
 
 
@@ -26,11 +28,9 @@ class PlannedModel:
     Attributes
     ----------
     question : model, cluster and policy.
-    name, unit : as of a `Workload`.
     """
 
     question: Question
-    unit: str = "sequences"
 
     @property
     def name(self) -> str:
@@ -43,7 +43,7 @@ class PlannedModel:
         words = policy_words(Policy(**self.question.policy)).split()
         return " ".join(word for word in words if word.partition("=")[0] != "data")
 
-    def point(self, setting: ScalingSetting, scaling: Scaling, method: MethodChoice, n: int) -> ScalingPoint | None:
+    def point(self, setting: ScalingSetting, scaling: Scaling, method: MethodWords, n: int) -> ScalingPoint | None:
         """n workers, which share each a batch of `EACH` sequences a GPU, or all the global batch; None if the policy is
         not possible there, or does not fit.
         """
@@ -51,36 +51,35 @@ class PlannedModel:
             policy, one = self._of(setting, method, n), self._of(setting, method, 1)
             local_batch = self._batch(setting, one)
             first, batch = (local_batch, local_batch * n) if scaling == "weak" else (setting.global_batch,) * 2
-            prediction, single = self._predict(setting, policy, batch), self._predict(setting, one, first)
+            prediction = self._asked(setting, policy, batch).predict(policy)
+            single = self._asked(setting, one, first).predict(one)
         except ValueError:
             return None
         if not prediction.fits:
             return None
         return ScalingPoint(
-            cluster=setting.cluster.name,
-            workload=self.name,
-            unit=self.unit,
-            scaling=scaling,
-            method=method.name,
-            workers=n,
-            gpus=n * setting.inside,
+            setting,
+            self.name,
+            "sequences",
+            scaling,
+            str(method),
+            n,
             batch=batch / n,
             compute=prediction.step_seconds - exposed(prediction),
             step=prediction.step_seconds,
             alone=first / single.step_seconds,
         )
 
-    def refusal(self, setting: ScalingSetting, method: MethodChoice, n: int) -> str:
+    def refusal(self, setting: ScalingSetting, method: MethodWords, n: int) -> str:
         """Why there is no point of n workers."""
         try:
             policy = self._of(setting, method, n)
-            batch = n * self._batch(setting, self._of(setting, method, 1))
-            question = replace(self.question, cluster=setting.cluster.with_gpus(policy.gpus), global_batch=batch)
-            return fit(question, policy, self._predict(setting, policy, batch))
+            question = self._asked(setting, policy, n * self._batch(setting, self._of(setting, method, 1)))
+            return fit(question, policy, question.predict(policy))
         except ValueError as error:
             return str(error)
 
-    def _of(self, setting: ScalingSetting, method: MethodChoice, n: int) -> Policy:
+    def _of(self, setting: ScalingSetting, method: MethodWords, n: int) -> Policy:
         fields: dict[str, Any] = dict(self.question.policy)
         ranks = fields.get("tensor", 1) * fields.get("pipeline", 1)
         if setting.inside % ranks:
@@ -96,8 +95,8 @@ class PlannedModel:
         step = one.data * one.micro_batch
         return step * max(1, -(-EACH * setting.inside // step))
 
-    def _predict(self, setting: ScalingSetting, policy: Policy, batch: int) -> Prediction:
-        return predict(self.question.model, policy, setting.cluster.with_gpus(policy.gpus), global_batch=batch)
+    def _asked(self, setting: ScalingSetting, policy: Policy, batch: int) -> Question:
+        return replace(self.question, cluster=setting.cluster.with_gpus(policy.gpus), global_batch=batch)
 
 
 def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] = ()) -> PlannedModel | None:
@@ -113,8 +112,6 @@ def read_planned(words: Sequence[str], cluster: str, plugins: Sequence[Choice] =
         return None
     for word in words:
         key = word.partition("=")[0]
-        if key in CHOSEN:
-            raise ValueError(f"{word} must be left out: the number of workers says how many GPUs and sequences")
-        if key in PLACE:
-            raise ValueError(f"{word} must be left out: --cluster says where, a name or a YAML file with its bandwidth")
+        if key in SETTLED:
+            raise ValueError(f"{word} must be left out: {SETTLED[key]}")
     return PlannedModel(read_question([*words, f"cluster={cluster}"], plugins))

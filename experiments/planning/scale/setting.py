@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from commeff.cluster import Cluster, FatTree, names
+from commeff.cluster import Cluster, FatTree
 from commeff.cluster.collectives import all_reduce
 from commeff.cluster.groups import Groups
+from commeff.cluster.places import read_place
 
 if TYPE_CHECKING:
     from commeff.experiments.planning.scale.workloads import Workload
@@ -85,8 +85,7 @@ def read_setting(
     """
     if not 1 <= workers <= MOST_WORKERS:
         raise ValueError(f"--workers must be 1 to {MOST_WORKERS:,}, got {workers:,}")
-    is_file = cluster not in names() and Path(cluster).suffix  # a file of the user's
-    return ScalingSetting(Cluster.load(cluster) if is_file else Cluster.named(cluster), worker, overlap, global_batch)
+    return ScalingSetting(read_place({"cluster": cluster}).cluster, worker, overlap, global_batch)
 
 
 def check_workloads(names: Sequence[str]) -> None:
@@ -99,12 +98,3 @@ def check_workloads(names: Sequence[str]) -> None:
     for name in names:
         if name not in WORKLOADS:
             raise ValueError(f"--workload must be one of {' '.join(WORKLOADS)}, got {name}")
-
-
-def powers(largest: int) -> list[int]:
-    """1, 2, 4, ... up to the largest.
-
-    >>> powers(9)
-    [1, 2, 4, 8]
-    """
-    return [1 << k for k in range(largest.bit_length())]

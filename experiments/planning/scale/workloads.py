@@ -81,16 +81,12 @@ class Workload:
         return replace(self, per_second=self.batch / seconds, source=f"{seconds:g} s a step, as given")
 
 
-def resnet50() -> Layout:
+def resnet50() -> Shapes:
     """ResNet-50 for 1000 classes (He et al., 2016; torchvision's tensors).
 
-    >>> resnet50().d
+    >>> Layout.of(resnet50()).d
     25557032
     """
-    return Layout.of(_resnet50())
-
-
-def _resnet50() -> Shapes:
     yield from _convolution("stem", 3, 64, 7)
     channels = 64
     for stage, (blocks, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
@@ -108,23 +104,20 @@ def _resnet50() -> Shapes:
 def _convolution(name: str, inputs: int, outputs: int, size: int) -> Shapes:
     """A convolution without a bias, and its batch normalisation."""
     yield f"{name}.weight", (outputs, inputs, size, size)
-    yield from ((f"{name}.norm.{part}", (outputs,)) for part in ("weight", "bias"))
+    yield from _norm(name, outputs)
 
 
-def bert_large() -> Layout:
+def bert_large() -> Shapes:
     """BERT-large with both pretraining heads, whose vocabulary matrix is the embedding (Devlin et al., 2019).
 
-    >>> bert_large().d
+    >>> Layout.of(bert_large()).d
     336226108
     """
-    return Layout.of(_bert(layers=24, width=1024, vocabulary=30522, positions=512))
-
-
-def _bert(layers: int, width: int, vocabulary: int, positions: int) -> Shapes:
-    for name, rows in (("words", vocabulary), ("positions", positions), ("segments", 2)):
+    width, vocabulary = 1024, 30522
+    for name, rows in (("words", vocabulary), ("positions", 512), ("segments", 2)):
         yield f"embeddings.{name}", (rows, width)
     yield from _norm("embeddings", width)
-    for layer in range(layers):
+    for layer in range(24):
         name = f"layer{layer}"
         for part in ("query", "key", "value", "output"):
             yield from _linear(f"{name}.{part}", width, width)
@@ -153,7 +146,7 @@ NVIDIA = "NVIDIA, DeepLearningExamples"
 WORKLOADS = {
     "resnet50": Workload(
         "resnet50",
-        layout=resnet50(),
+        layout=Layout.of(resnet50()),
         batch=64,
         per_second=356,
         unit="images",
@@ -161,7 +154,7 @@ WORKLOADS = {
     ),
     "bert_large": Workload(
         "bert_large",
-        layout=bert_large(),
+        layout=Layout.of(bert_large()),
         batch=14,
         per_second=26.04,
         unit="sequences",

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
 
-from commeff import Communicator, methods
-from commeff.experiments.measure.timing import clock_of, ratio, time_interleaved
+from commeff import methods
+from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench import codecs, mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
-from commeff.experiments.studies.bench.subjects import SGD, resnet20
+from commeff.experiments.studies.bench.subjects import SGD, Step, library, loop, resnet20
 from commeff.experiments.tasks.language.presets import preset
-from commeff.replicas.stacked import Loss, compile_models, engine_in
+from commeff.replicas.stacked import compile_models, engine_in
 
 LENGTH = 2**27  # numbers of a codec's vector, about those of GPT-2: 512 MiB, several times a GPU's cache
 CALLS = 3  # steps that are timed together
@@ -27,31 +27,6 @@ SEQUENCES, CONTEXT, VOCABULARY = 16, 1024, 50304
 PEAK = 989e12  # dense FLOP/s in bfloat16 of H100 and H200 (NVIDIA's datasheets)
 GPT2 = preset("gpt2")
 ADAMW = partial(torch.optim.AdamW, lr=3e-4, betas=(0.9, 0.95), fused=True)
-
-
-def library(
-    model: Callable[[], nn.Module],
-    workers: int,
-    batch: tuple[torch.Tensor, ...],
-    loss: Loss,
-    optimizer: Callable[[Any], Optimizer],
-    precision: str = "fp32",
-    engine: str = "loop",
-    compiled: bool = False,
-) -> Callable[[], None]:
-    """A step of parallel SGD as the trainer takes it; the models may be compiled."""
-    replicas, strategy = engine_in(precision, engine)(model, range(workers)), methods.psgd(optimizer)
-    communicator = Communicator(workers=workers)
-    strategy.start(replicas.parameters, replicas.layout, communicator)
-    if compiled:
-        compile_models(replicas.models)
-
-    def step() -> None:
-        gradients, _ = replicas.compute(loss, [batch], communicator.step)
-        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
-        communicator.step += 1
-
-    return step
 
 
 def stacked(device: str, images: int, rounds: int) -> list[MeasuredRatio]:
@@ -64,9 +39,12 @@ def stacked(device: str, images: int, rounds: int) -> list[MeasuredRatio]:
     y = torch.randint(10, (WORKERS, images), device=device)
     contestants = {
         "naive": naive(model, x, y, True),
-        **{engine: library(model, WORKERS, (x, y), loss, SGD, engine=engine) for engine in ("loop", "vmap")},
+        **{
+            engine: library(engine_in("fp32", engine)(model, range(WORKERS)), methods.psgd(SGD), loss, repeat((x, y)))
+            for engine in ("loop", "vmap")
+        },
     }
-    seconds = time_interleaved(contestants, rounds, calls=CALLS, clock=clock_of(device))
+    seconds = time_interleaved(contestants, rounds, calls=CALLS, device=device)
     subject = f"ResNet-20, {WORKERS} workers x {images} images"
     return [
         MeasuredRatio(subject, f"naive / engine={engine}", ratio(seconds, "naive", engine))
@@ -74,18 +52,15 @@ def stacked(device: str, images: int, rounds: int) -> list[MeasuredRatio]:
     ]
 
 
-def nanogpt(model: nn.Module, tokens: torch.Tensor, device: str) -> Callable[[], None]:
+def nanogpt(model: nn.Module, tokens: torch.Tensor, device: str) -> Step:
     """The loop that everybody writes: autocast in bfloat16, fused AdamW."""
-    optimizer = ADAMW(model.parameters())
 
-    def step() -> None:
-        optimizer.zero_grad()
+    def forward(inputs: torch.Tensor) -> torch.Tensor:
         with torch.autocast(device, torch.bfloat16):
-            logits = model(tokens[:, :-1])
-        cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).backward()
-        optimizer.step()
+            logits = model(inputs)
+        return logits.float().flatten(0, 1)
 
-    return step
+    return loop(forward, ADAMW(model.parameters()), (tokens[:, :-1], tokens[:, 1:].flatten()))
 
 
 def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: int, rounds: int) -> list[MeasuredRatio]:
@@ -102,17 +77,18 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
         return cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
 
     tokens = torch.randint(VOCABULARY, (sequences, context + 1), device=device)
-    contestants: dict[str, Callable[[], None]] = {}
+    contestants: dict[str, Callable[[], object]] = {}
     for form in ("eager", "compiled"):
         plain = model()
         if form == "compiled":
             compile_models([plain])
         contestants[f"plain {form}"] = nanogpt(plain, tokens, device)
         for precision in ("bf16", "bf16_mixed"):
-            contestants[f"{precision} {form}"] = library(
-                model, 1, (tokens[None],), mean, ADAMW, precision, compiled=form == "compiled"
-            )
-    seconds = time_interleaved(contestants, rounds, calls=CALLS, clock=clock_of(device))
+            replicas = engine_in(precision, "loop")(model, [0])
+            contestants[f"{precision} {form}"] = library(replicas, methods.psgd(ADAMW), mean, repeat((tokens[None],)))
+            if form == "compiled":
+                compile_models(replicas.models)
+    seconds = time_interleaved(contestants, rounds, calls=CALLS, device=device)
     whole: Any = model()
     d, width = sum(p.numel() for p in whole.parameters()), whole.norm.weight.numel()
     flops = sequences * context * (6 * (d - context * width) + 12 * len(whole.blocks) * width * context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -13,11 +13,8 @@ from commeff import Communicator, methods
 from commeff.experiments.measure.forks import on_forks, time_in_turns
 from commeff.experiments.measure.timing import ratio
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
-from commeff.experiments.studies.bench.subjects import SGD
-from commeff.experiments.tasks.images import ImageSet
+from commeff.experiments.studies.bench.subjects import SGD, noise
 from commeff.experiments.tasks.language import Language
-from commeff.experiments.tasks.supervised import Samples
-from commeff.experiments.tasks.vision import Vision
 from commeff.replicas import Stacked
 from commeff.training.run import Run
 from commeff.training.task import Task
@@ -26,19 +23,9 @@ PROCESSES, WORKERS = 2, 16
 STEPS = 4  # in a block, and before trajectories are compared
 
 
-def noise(images: int = 512, classes: int = 10) -> ImageSet:
-    """Random images of 32 x 32 pixels with random labels, which cost what real ones do."""
-    draw = torch.Generator().manual_seed(0)
-    pixels = torch.randint(256, (images, 3, 32, 32), generator=draw, dtype=torch.uint8)
-    samples, half = Samples(pixels, torch.arange(images) % classes), (0.5, 0.5, 0.5)
-    return ImageSet("noise", tuple(map(str, range(classes))), samples, samples, half, half, validation=samples)
-
-
 def tasks(dtype: str) -> dict[str, Task]:
     """ResNet-20 on noise with the batches of the CIFAR-10 grid, and the GPT on the text of this file."""
-    resnet = Vision(
-        noise(), workers=WORKERS, seed=0, model="resnet20", batch=16, partition="iid", probe=None, dtype=dtype
-    )
+    resnet = noise("resnet20", WORKERS, "group", dtype=dtype)
     return {"ResNet-20": resnet, "GPT": Language(WORKERS, data=__file__, dtype=dtype)}
 
 
@@ -89,15 +76,10 @@ def digits(task: Task, steps: int) -> float:
     return -math.log10(max(reached["difference"] / reached["change"], torch.finfo(torch.float64).eps))
 
 
-def run(rounds: int, steps: int = STEPS) -> list[MeasuredRatio]:
+def run(rounds: int, steps: int = STEPS) -> Iterator[MeasuredRatio]:
     """The figures of both tasks."""
-    figures = []
     for (name, task), exact in zip(tasks("float32").items(), tasks("float64").values(), strict=True):
         label = f"{name}, {task.workers} workers"
-        figures += [
-            MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6),
-            MeasuredRatio(
-                label, f"digits that agree after {steps} steps in float64", digits(exact, steps), at_least=10
-            ),
-        ]
-    return figures
+        yield MeasuredRatio(label, f"speed, {PROCESSES} processes / 1", speed(task, rounds, steps), at_least=1.6)
+        agree = f"digits that agree after {steps} steps in float64"
+        yield MeasuredRatio(label, agree, digits(exact, steps), at_least=10)

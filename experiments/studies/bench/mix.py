@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from commeff import Communicator, topologies
 from commeff.compressors import Dense
-from commeff.experiments.measure.timing import calls_of, clock_of, one_thread, ratio, time_interleaved
+from commeff.experiments.measure.timing import calls_of, ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 
 LIMITS = {"one_peer_exponential": 0.8, "ring": 0.45}
@@ -21,23 +23,20 @@ def share(topology: topologies.Topology, d: int, rounds: int, device: str) -> fl
         communicator.mix(Dense().compress(x, communicator.random("mix")), topology.at(0), out=x)
 
     contestants = {"copy": lambda: copy.copy_(x), "mix": mix}
-    seconds = time_interleaved(contestants, rounds, calls_of(device), clock_of(device))
+    seconds = time_interleaved(contestants, rounds, calls_of(device), device)
     return ratio(seconds, "copy", "mix")
 
 
-def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> list[MeasuredRatio]:
+def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> Iterator[MeasuredRatio]:
     """The share of copy speed that gossip reaches on several graphs, for 16 and 64 workers of d float32 numbers."""
-    figures = []
-    with one_thread():
-        for n in (16, 64):
-            graphs = {
-                "one_peer_exponential": topologies.one_peer_exponential(n),
-                "ring": topologies.ring(n),
-                "exponential": topologies.exponential(n),
-                "random_regular": topologies.random_regular(n, 4, seed=0),
-            }
-            for name, topology in graphs.items():
-                limit = LIMITS.get(name) if n == 16 and device == "cpu" else None
-                reached = share(topology, d, rounds, device)
-                figures.append(MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", reached, limit))
-    return figures
+    for n in (16, 64):
+        graphs = {
+            "one_peer_exponential": topologies.one_peer_exponential(n),
+            "ring": topologies.ring(n),
+            "exponential": topologies.exponential(n),
+            "random_regular": topologies.random_regular(n, 4, seed=0),
+        }
+        for name, topology in graphs.items():
+            limit = LIMITS.get(name) if n == 16 and device == "cpu" else None
+            reached = share(topology, d, rounds, device)
+            yield MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", reached, limit)

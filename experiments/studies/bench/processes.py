@@ -8,7 +8,7 @@ what a method saves on a network. DDP goes over gloo's loopback; the library sha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -112,7 +112,7 @@ def exposed(seconds: Mapping[str, list[float]], name: str) -> float:
     return (ratio(seconds, name, "local") - 1) / unit if unit > 0 else math.inf
 
 
-def compare(subject: TimedModel, n: int, rounds: int, steps: int) -> list[MeasuredRatio]:
+def compare(subject: TimedModel, n: int, rounds: int, steps: int) -> Iterator[MeasuredRatio]:
     """The figures of one model on n processes, over rounds of so many steps."""
 
     def measure(communicator: Communicator) -> dict[str, list[float]]:
@@ -125,18 +125,17 @@ def compare(subject: TimedModel, n: int, rounds: int, steps: int) -> list[Measur
 
     seconds = on_forks(n, n, measure)
     label = f"{subject.name}, {n} processes"
-    figures = [MeasuredRatio(label, "step of DDP / local step", ratio(seconds, "DDP", "local"))]
+    yield MeasuredRatio(label, "step of DDP / local step", ratio(seconds, "DDP", "local"))
     for name in (name for name in seconds if name not in ("local", "DDP")):
-        figures.append(
-            MeasuredRatio(label, f"communication, {name} / DDP", exposed(seconds, name), at_most=LIMITS.get(name))
-        )
-    against = [
-        MeasuredRatio(label, f"step, {name} / {HOOK}", ratio(seconds, name, HOOK), at_most=1.0) for name in LOW_RANK
-    ]
-    return figures + against
+        shown = f"communication, {name} / DDP"
+        yield MeasuredRatio(label, shown, exposed(seconds, name), at_most=LIMITS.get(name))
+    for name in LOW_RANK:
+        yield MeasuredRatio(label, f"step, {name} / {HOOK}", ratio(seconds, name, HOOK), at_most=1.0)
 
 
-def run(rounds: int = 9, steps: int = PERIOD) -> list[MeasuredRatio]:
+def run(rounds: int = 9, steps: int = PERIOD) -> Iterator[MeasuredRatio]:
     """All models on two and on four processes, and 16 workers on two processes against one."""
-    figures = [figure for subject in SUBJECTS for n in (2, 4) for figure in compare(subject, n, rounds, steps)]
-    return figures + hosting.run(rounds)
+    for subject in SUBJECTS:
+        for n in (2, 4):
+            yield from compare(subject, n, rounds, steps)
+    yield from hosting.run(rounds)

@@ -1,14 +1,8 @@
-"""Measured ratios, their limits, and the table of them."""
+"""Measured ratios and their limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-
-import pandas as pd
-
-from commeff.experiments.run.system import git_commit
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -40,11 +34,3 @@ class MeasuredRatio:
         if self.at_least is not None:
             return f">= {self.at_least:g}"
         return f"<= {self.at_most:g}" if self.at_most is not None else ""
-
-
-def write(figures: Sequence[MeasuredRatio], path: Path, command: str, hardware: str) -> None:
-    """Write a CSV file of the ratios, with the command, the hardware and the commit they come from."""
-    origin = {"measured by": command, "hardware": hardware, "commit": git_commit()}
-    rows = [{**asdict(figure), "value": round(figure.value, 3), **origin} for figure in figures]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
 
-from commeff import Communicator, Local, Strategy, methods
-from commeff.experiments.measure.timing import one_thread, ratio, time_interleaved
+from commeff import Local, Strategy, methods
+from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
-from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD
+from commeff.experiments.studies.bench.subjects import LR, MOMENTUM, SGD, library, mlp
 from commeff.replicas import Stacked, Vmapped
 from commeff.replicas.stacked import TOGETHER
 
@@ -30,11 +32,6 @@ class Transformer(nn.Module):
         return self.head(self.layers(self.embed(tokens) + self.place)).flatten(0, 1)
 
 
-def mlp() -> nn.Module:
-    """An MLP 64-128-128-10."""
-    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
 def cnn() -> nn.Module:
     """Three 3 x 3 convolutions with GroupNorm on 16 x 16 images."""
     sides = [(3, 16), (16, 32), (32, 32)]
@@ -44,20 +41,19 @@ def cnn() -> nn.Module:
 
 @dataclass(frozen=True)
 class StepCase:
-    """A model, the batch of one worker, and the least ratio it has to reach."""
+    """A model, how the batch of one worker is drawn, and the least ratio it has to reach."""
 
     model: Callable[[], nn.Module]
-    inputs: Callable[[], Tensor]
-    targets: tuple[int, ...]
-    classes: int
+    batch: Callable[[], tuple[Tensor, Tensor]]
     at_least: float
 
 
 SUBJECTS = {
-    "mlp": StepCase(mlp, lambda: torch.randn(32, 64), (32,), 10, 1.4),
-    "cnn": StepCase(cnn, lambda: torch.randn(16, 3, 16, 16), (16,), 10, 0.95),
-    "transformer": StepCase(Transformer, lambda: torch.randint(64, (4, 64)), (256,), 64, 0.95),
+    "mlp": StepCase(partial(mlp, 64, 128, 128), lambda: (torch.randn(32, 64), torch.randint(10, (32,))), 1.4),
+    "cnn": StepCase(cnn, lambda: (torch.randn(16, 3, 16, 16), torch.randint(10, (16,))), 0.95),
+    "transformer": StepCase(Transformer, lambda: (torch.randint(64, (4, 64)), torch.randint(64, (256,))), 0.95),
 }
+METHODS = (("local steps", False, lambda: Strategy(Local(SGD))), ("psgd", True, lambda: methods.psgd(SGD)))
 
 
 def loss(model: Callable[[Tensor], Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -112,54 +108,32 @@ def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool =
     return step
 
 
-def library(replicas: Stacked, x: Tensor, y: Tensor, average: bool) -> Callable[[], None]:
-    """A step as the trainer takes it."""
-    communicator = Communicator(workers=len(x))
-    strategy = methods.psgd(SGD) if average else Strategy(Local(SGD))
-    strategy.start(replicas.parameters, replicas.layout, communicator)
-
-    def step() -> None:
-        gradients, _ = replicas.compute(loss, [(x, y)], communicator.step)
-        replicas.load(strategy.step(replicas.parameters, gradients, communicator, donate=True))
-        communicator.step += 1
-
-    return step
-
-
-def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> list[MeasuredRatio]:
+def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> Iterator[MeasuredRatio]:
     """Ratios of CPU time of one training step, for local steps and for parallel SGD.
 
     Two instances of one and the same loop differ by some percent by where their memory lies. So the flat loop and the
     library, which are compared to within 5 %, take turns on the same models, data and parameters, and do so on several
     instances of them, whose times are added.
     """
-    figures = []
-    with one_thread():
-        for name, subject in SUBJECTS.items():
-            x = torch.stack([subject.inputs() for _ in range(workers)])
-            y = torch.stack([torch.randint(subject.classes, subject.targets) for _ in range(workers)])
-            for method, average in (("local steps", False), ("psgd", True)):
-                stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
-                contestants: dict[str, Callable[[], None]] = {}
-                for i, stage in enumerate(stages):
-                    contestants[f"flat {i}"] = flat(stage, x, y, average)
-                    contestants[f"library {i}"] = library(stage, x, y, average)
-                    contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
-                contestants |= {
-                    "naive": naive(subject.model, x, y, average),
-                    "vmap": library(Vmapped(subject.model, range(workers)), x, y, average),
-                }
-                seconds = time_interleaved(contestants, rounds, calls=2)
-                for kind in ("flat", "library", "hand"):
-                    instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
-                    seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
-                label = f"{name}, {method}, n={workers}"
-                figures += [
-                    MeasuredRatio(
-                        label, "naive / library", ratio(seconds, "naive", "library"), at_least=subject.at_least
-                    ),
-                    MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05),
-                    MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand")),
-                    MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap")),
-                ]
-    return figures
+    for name, subject in SUBJECTS.items():
+        x, y = map(torch.stack, zip(*(subject.batch() for _ in range(workers)), strict=True))
+        for method, average, make in METHODS:
+            stages = [Stacked(subject.model, range(workers)) for _ in range(instances)]
+            contestants: dict[str, Callable[[], None]] = {}
+            for i, stage in enumerate(stages):
+                contestants[f"flat {i}"] = flat(stage, x, y, average)
+                contestants[f"library {i}"] = library(stage, make(), loss, repeat((x, y)))
+                contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
+            contestants |= {
+                "naive": naive(subject.model, x, y, average),
+                "vmap": library(Vmapped(subject.model, range(workers)), make(), loss, repeat((x, y))),
+            }
+            seconds = time_interleaved(contestants, rounds, calls=2)
+            for kind in ("flat", "library", "hand"):
+                instance_times = [seconds[f"{kind} {i}"] for i in range(instances)]
+                seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
+            label = f"{name}, {method}, n={workers}"
+            yield MeasuredRatio(label, "naive / library", ratio(seconds, "naive", "library"), subject.at_least)
+            yield MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05)
+            yield MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand"))
+            yield MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap"))

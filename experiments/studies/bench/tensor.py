@@ -75,37 +75,28 @@ def library(shape: Shape, mesh: Mesh, sequence: bool) -> Contestant:
 
 def dtensor(shape: Shape, mesh: Mesh, sequence: bool, together: bool = True) -> Contestant:
     """A step of DTensor; `together` feeds the linear layers of a half block by one collective."""
-    from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (
-        ColwiseParallel,
-        ParallelStyle,
-        PrepareModuleInput,
-        RowwiseParallel,
-        SequenceParallel,
-        loss_parallel,
-        parallelize_module,
-    )
+    from torch.distributed.tensor import Replicate, Shard, parallel
 
     model, tokens = shape.model(), shape.tokens()
     between = Shard(1) if sequence else Replicate()
-    plan: dict[str, ParallelStyle] = {
-        "tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
-        "head": ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False),
+    plan: dict[str, parallel.ParallelStyle] = {
+        "tokens": parallel.RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+        "head": parallel.ColwiseParallel(input_layouts=between, output_layouts=Shard(-1), use_local_output=False),
     }
     for block in (f"blocks.{layer}" for layer in range(shape.layers)):
-        plan |= {f"{block}.{name}": ColwiseParallel() for name in COLUMNS}
-        plan |= {f"{block}.{name}": RowwiseParallel(output_layouts=between) for name in ROWS}
+        plan |= {f"{block}.{name}": parallel.ColwiseParallel() for name in COLUMNS}
+        plan |= {f"{block}.{name}": parallel.RowwiseParallel(output_layouts=between) for name in ROWS}
         for half, others in {"attention": (None,), "feedforward": ()}.items() if together else ():  # beside x: a mask
-            plan[f"{block}.{half}"] = PrepareModuleInput(
+            plan[f"{block}.{half}"] = parallel.PrepareModuleInput(
                 input_layouts=(between, *others), desired_input_layouts=(Replicate(), *others)
             )
     if sequence:
-        plan |= {name: SequenceParallel() for name, _ in model.named_modules() if name.endswith("norm")}
-    parallelize_module(model, mesh.devices["tensor"], plan)
+        plan |= {name: parallel.SequenceParallel() for name, _ in model.named_modules() if name.endswith("norm")}
+    parallel.parallelize_module(model, mesh.devices["tensor"], plan)
 
     def step() -> Tensor:
         model.zero_grad()
-        with loss_parallel():
+        with parallel.loss_parallel():
             value = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
             value.backward()
         return value.detach()
@@ -126,8 +117,8 @@ def contestants(shape: Shape, mesh: Mesh) -> dict[str, Contestant]:
     }
 
 
-def compare(shape: Shape, rounds: int, calls: int) -> list[MeasuredRatio]:
-    """The figures, from the CPU time of all ranks."""
+def run(shape: Shape = Shape(), rounds: int = 11, calls: int = 2) -> list[MeasuredRatio]:
+    """The figures, from the CPU time of all ranks, of forward and backward; Llama has 0.9 million parameters."""
 
     def measure(_: Communicator) -> dict[str, list[float]]:
         steps = {name: step for name, (_, step) in contestants(shape, Mesh(tensor=RANKS)).items()}
@@ -145,8 +136,3 @@ def compare(shape: Shape, rounds: int, calls: int) -> list[MeasuredRatio]:
             subject, "ours / DTensor, by sequence", ratio(seconds, "ours, sequence", "DTensor, sequence"), at_most=LIMIT
         ),
     ]
-
-
-def run(rounds: int = 11, calls: int = 2) -> list[MeasuredRatio]:
-    """Forward and backward of a Llama of 0.9 million parameters."""
-    return compare(Shape(), rounds, calls)

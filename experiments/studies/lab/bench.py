@@ -13,17 +13,15 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-import pandas as pd
 import torch
-from torch import nn
 
 from commeff import Communicator, DistributedOptimizer, methods, topologies
 from commeff.cluster.billing import Billing, Recorded
 from commeff.communicator.ledger import Entry
 from commeff.compressors import Dense, TopK
 from commeff.experiments.measure.forks import on_forks, time_in_turns
-from commeff.experiments.run.system import cpu_name, git_commit
-from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop
+from commeff.experiments.measure.profile import write_rows
+from commeff.experiments.studies.bench.subjects import CLASSES, SGD, loop, mlp
 from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
 from commeff.experiments.tasks.models import seeded
 
@@ -150,14 +148,12 @@ def overlapped(shape: LinkShape, nodes: Sequence[Node], rounds: int) -> list[Rea
 
 def write(readings: Sequence[Reading], path: Path, command: str) -> None:
     """Write a CSV file of the readings, with the command, the hardware and the commit they come from."""
-    origin = {"measured by": command, "hardware": cpu_name(), "commit": git_commit()}
     rows = [
         {**asdict(r), "measured": f"{r.measured:.4g}", "expected": f"{r.expected:.4g}", "ratio": f"{r.ratio:.3f}"}
-        | {"good": r.good, **origin}
+        | {"good": r.good}
         for r in readings
     ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pd.DataFrame(rows).to_csv(path, index=False)
+    write_rows(rows, path, command)
 
 
 def _graphs(n: int) -> dict[str, topologies.Topology]:
@@ -186,19 +182,11 @@ def _exchange(communicator: Communicator, rounds: int, numbers: int) -> Timed:
     return time_in_turns(contestants, rounds, calls=1), billed
 
 
-def deep() -> nn.Module:
-    """A deep MLP: backward has the gradients of the last layers long before those of the first.
-
-    >>> sum(p.numel() for p in deep().parameters())
-    2631690
-    """
-    hidden = [layer for _ in range(DEPTH) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
-    return nn.Sequential(*hidden, nn.Linear(WIDTH, CLASSES))
-
-
 def _steps(communicator: Communicator, rounds: int) -> dict[str, list[float]]:
     """Seconds of a step without communication, of its communication alone, and of both, in sequence and overlapped."""
-    draw, fresh = torch.Generator().manual_seed(communicator.workers[0]), partial(seeded, deep, 0)
+    draw = torch.Generator().manual_seed(communicator.workers[0])
+    deep = partial(mlp, *(DEPTH + 1) * [WIDTH])  # backward has the gradients of its last layers long before the first's
+    fresh = partial(seeded, deep, 0)
     inputs = torch.randn(BATCH, WIDTH, generator=draw)
     batch = inputs, torch.randint(CLASSES, (BATCH,), generator=draw)
     plain, whole, pieces = fresh(), fresh(), fresh()

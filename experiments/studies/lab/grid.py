@@ -6,6 +6,7 @@ its runs lies cluster.yaml, the description of the network for the model, with t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +17,8 @@ from commeff.cluster import Cluster
 from commeff.experiments.grid.command import Outcome, Request, run
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.grid.plan.cells import Cell
-from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
+from commeff.experiments.studies.lab.network import INTERFACE, LAUNCHER, NETWORKS, LinkShape, Node, lab
+from commeff.files import appearing
 from commeff.require import did_you_mean
 
 CLUSTER = "cluster.yaml"
@@ -59,11 +61,10 @@ def run_on(request: Request, shape: LinkShape, root: Path) -> Outcome:
         place = store / CLUSTER
         if not place.exists():
             store.mkdir(parents=True, exist_ok=True)
-            draft = place.with_suffix(".draft")
-            shape.cluster(count, latency(nodes)).save(draft)
-            draft.replace(place)
+            with appearing(place) as draft:
+                shape.cluster(count, latency(nodes)).save(draft)
         check_same(place, shape, count)
-        on_lab = replace(request, store=store, limits=Limits(jobs=1), launch=partial(_in_lab, nodes))
+        on_lab = replace(request, store=store, limits=Limits(jobs=1), launch=partial(run_in_lab, nodes))
         return run(on_lab)
 
 
@@ -76,7 +77,16 @@ def check_same(place: Path, shape: LinkShape, nodes: int) -> None:
         )
 
 
-def _in_lab(nodes: Sequence[Node], cell: Cell, plugins: Sequence[str], line: Connection) -> None:
-    from commeff.experiments.studies.lab.cell import run_in_lab  # with torch, which only the cell needs
+def run_in_lab(nodes: Sequence[Node], cell: Cell, plugins: Sequence[str], line: Connection) -> None:
+    """Run a cell, a fork of its process on each node.
 
-    run_in_lab(nodes, cell, plugins, line)
+    A message over `line` asks it to stop with a checkpoint. When `line` closes the network is gone with the runner, and
+    the cell ends at once.
+    """
+    from commeff.experiments.grid.local.cell import run_cell  # with torch, which only the cell needs
+    from commeff.experiments.run.local import Forks
+
+    os.environ["GLOO_SOCKET_IFNAME"] = INTERFACE  # of every node
+    run_cell(
+        cell.config, cell.folder, line, Forks(LAUNCHER, lambda rank: nodes[rank].enter()), orphaned=0.0, plugins=plugins
+    )

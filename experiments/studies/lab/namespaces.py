@@ -7,8 +7,8 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,11 +35,15 @@ def enter(path: str) -> None:
         os.close(descriptor)
 
 
-def run(path: str, commands: Sequence[str]) -> None:
-    """Run commands of the `ip` and `tc` tools inside the namespace at a path."""
+def run(path: str, commands: Sequence[str], settings: Mapping[str, str] = {}) -> None:
+    """Inside the namespace at a path, set variables of the kernel, as named under /proc/sys/net, and run commands of
+    the `ip` and `tc` tools.
+    """
 
     def work() -> None:
         enter(path)
+        for name, value in settings.items():
+            Path("/proc/sys/net", name).write_text(value, encoding="ascii")
         for command in commands:
             done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
             if done.returncode:
@@ -48,34 +52,10 @@ def run(path: str, commands: Sequence[str]) -> None:
     _in_thread(work)
 
 
-def tune(path: str, settings: Mapping[str, str]) -> None:
-    """Set variables of the kernel, as named under /proc/sys/net, that are the namespace's own."""
-
-    def work() -> None:
-        enter(path)
-        for name, value in settings.items():
-            Path("/proc/sys/net", name).write_text(value, encoding="ascii")
-
-    _in_thread(work)
-
-
 def _in_thread(work: Callable[[], T]) -> T:
     """What `work` gives in a thread of its own, since threads and not processes are in a namespace."""
-    results: list[T] = []
-    errors: list[Exception] = []
-
-    def attempt() -> None:
-        try:
-            results.append(work())
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=attempt)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work).result()
 
 
 def _call(name: str, *arguments: int) -> None:

@@ -43,11 +43,6 @@ class LinkShape:
     rate: float
     slow: float | None = None
 
-    def __post_init__(self) -> None:
-        for rate in (self.rate, self.slow):
-            if rate is not None and rate < 1e5:
-                raise ValueError(f"rate of a link must be at least 100 kbit/s (1e5), got {rate:g} bit/s")
-
     @property
     def title(self) -> str:
         """What a report calls the network.
@@ -178,7 +173,6 @@ def _connect(switch: str, node: Node, port: str, rate: float) -> None:
             f"tc qdisc add dev {port} {bucket}",
         ],
     )
-    namespaces.tune(node.namespace, TCP)
     namespaces.run(
         node.namespace,
         [
@@ -187,4 +181,5 @@ def _connect(switch: str, node: Node, port: str, rate: float) -> None:
             f"ip link set {INTERFACE} up",
             f"tc qdisc add dev {INTERFACE} {bucket}",
         ],
+        TCP,
     )

@@ -20,14 +20,15 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import BACKWARD
-from commeff.experiments.planning.scale.modelled import MethodChoice, point
+from commeff.experiments.planning.question import MethodWords
+from commeff.experiments.planning.scale.modelled import point
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import WORKLOADS
 
 CLUSTER = Cluster.named("v100_25g")
-ALL_REDUCE = MethodChoice(("method=psgd",))
-AFTER = MethodChoice(("method=dsgd", "topology=one_peer_exponential"))
-BESIDE = MethodChoice(("method=dsgd", "method.order=awc", "topology=one_peer_exponential"))
+ALL_REDUCE = MethodWords(("method=psgd",))
+AFTER = MethodWords(("method=dsgd", "topology=one_peer_exponential"))
+BESIDE = MethodWords(("method=dsgd", "method.order=awc", "topology=one_peer_exponential"))
 FRAMEWORKS = ("Horovod", "BlueFog", "BlueFog, hierarchical")
 
 
@@ -78,7 +79,7 @@ class Hiding(NamedTuple):
     """
 
     words: str
-    gossip: MethodChoice
+    gossip: MethodWords
     overlap: float | None
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from commeff import topologies
 from commeff.experiments.studies.peers.problem import Compared
-from commeff.topologies import Topology
 
 Weights = NDArray[np.float64]
 SIZES, EXACT = (4, 8, 9, 12, 16), 1e-15
@@ -44,8 +43,8 @@ def one_peer(n: int, step: int) -> Weights:
 
 def grid(n: int) -> Weights:
     """MeshGrid2DGraph: of the squarest shape; 1 over the larger number of neighbours, each counting itself."""
-    rows = next(r for r in range(int(n**0.5), 0, -1) if n % r == 0)
-    place = [divmod(worker, n // rows) for worker in range(n)]
+    _, columns = squarest(n)
+    place = [divmod(worker, columns) for worker in range(n)]
     near = [[j for j in range(n) if abs(a - place[j][0]) + abs(b - place[j][1]) <= 1] for a, b in place]
     weights = np.zeros((n, n))
     for worker in range(n):
@@ -68,16 +67,16 @@ def complete(n: int) -> Weights:
     return np.full((n, n), 1 / n)
 
 
-def squarest(n: int) -> Topology:
-    """Our grid in the shape that Bluefog takes."""
+def squarest(n: int) -> tuple[int, int]:
+    """Rows and columns of the grid that Bluefog takes."""
     rows = next(r for r in range(int(n**0.5), 0, -1) if n % r == 0)
-    return topologies.grid(rows, n // rows)
+    return rows, n // rows
 
 
 FIXED = {
     "exponential": (topologies.exponential, exponential, "ExponentialTwoGraph"),
     "ring": (topologies.ring, ring, "RingGraph"),
-    "grid": (squarest, grid, "MeshGrid2DGraph"),
+    "grid": (lambda n: topologies.grid(*squarest(n)), grid, "MeshGrid2DGraph"),
     "star": (topologies.star, star, "StarGraph"),
     "complete": (topologies.complete, complete, "FullyConnectedGraph"),
 }

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from commeff import DistributedOptimizer, methods
 from commeff.compressors import Dense
 from commeff.core.state import Stateful
-from commeff.experiments.studies.peers.problem import Compared, difference, flat, loss, network, train, trained
+from commeff.experiments.studies.peers.problem import Compared, difference, loss, network, train, trained
 from commeff.transforms.powersgd import PowerSGD
 
 PLAIN = partial(torch.optim.SGD, lr=0.1)
@@ -45,9 +45,7 @@ def _ddp(hook: Callable[..., Any] | None = None, state: Any = None) -> Tensor:
     model = DistributedDataParallel(network())
     if hook is not None:
         model.register_comm_hook(state, hook)
-    optimizer = SGD(model.parameters())
-    train(model, optimizer.step, optimizer.zero_grad)
-    return flat(model)
+    return train(model, SGD(model.parameters()))
 
 
 def _low_rank() -> tuple[float, float, str]:
@@ -76,24 +74,17 @@ def _low_rank() -> tuple[float, float, str]:
     model.register_comm_hook(state, lambda state, bucket: hook(state, bucket))  # DDP does not read such annotations
     for _ in range(state.start_powerSGD_iter):  # DDP lays its buckets out by what it sees in a first step
         loss(model, 0, 0).backward()
-    optimizer = SGD(model.parameters())
-    train(model, optimizer.step, optimizer.zero_grad)
     remark = "the same first factors, from the first step on, wherever two factors are smaller than the matrix"
-    return difference(x, flat(model)), EXACT, remark
+    return difference(x, train(model, SGD(model.parameters()))), EXACT, remark
 
 
 def _local() -> tuple[float, float, str]:
     model = network()
-    optimizer, averager = SGD(model.parameters()), PeriodicModelAverager(PERIOD, warmup_steps=PERIOD - 1)
-
-    def update() -> None:
-        optimizer.step()
-        averager.average_parameters(model.parameters())
-
-    train(model, update, optimizer.zero_grad)
+    averager = PeriodicModelAverager(PERIOD, warmup_steps=PERIOD - 1)
+    reference = train(model, SGD(model.parameters()), lambda: averager.average_parameters(model.parameters()))
     x = trained(methods.local_sgd(SGD, PERIOD))
     remark = "torch's averages after step warmup_steps and every 4 later: after the first step, if there are none"
-    return difference(x, flat(model)), EXACT, remark
+    return difference(x, reference), EXACT, remark
 
 
 def _post_local() -> tuple[float, float, str]:
@@ -101,8 +92,7 @@ def _post_local() -> tuple[float, float, str]:
     single = dist.new_subgroups(1)[0]
     model.register_comm_hook(PostLocalSGDState(None, single, BEGIN), post_localSGD_hook)
     averager = PeriodicModelAverager(PERIOD, warmup_steps=BEGIN + PERIOD - 1)
-    optimizer = PostLocalSGDOptimizer(PLAIN(model.parameters()), averager)
-    train(model, optimizer.step, optimizer.zero_grad)
+    reference = train(model, PostLocalSGDOptimizer(PLAIN(model.parameters()), averager))
     x = trained(methods.post_local_sgd(PLAIN, PERIOD, BEGIN))
     remark = "without momentum, which is of averaged gradients in torch's first steps and a worker's own in ours"
-    return difference(x, flat(model)), EXACT, remark
+    return difference(x, reference), EXACT, remark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff import methods
-from commeff.experiments.studies.peers.problem import Compared, difference, flat, network, train, trained
+from commeff.experiments.studies.peers.problem import Compared, difference, network, train, trained
 from commeff.transforms import Exchange
 
 INNER = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -42,16 +42,10 @@ class Present:
         """How many averages have counted."""
         return self._step
 
-    def start_quorum(self) -> None:
-        """Everybody is there."""
+    def nothing(self, *_: Any) -> None:
+        """Everybody is there, and nobody recovers."""
 
-    def register_state_dict_fn(self, name: str, load: Callable[..., Any], save: Callable[..., Any]) -> None:
-        """Nobody recovers."""
-
-    def allow_state_dict_read(self) -> None:
-        """Nobody reads."""
-
-    disallow_state_dict_read = allow_state_dict_read
+    start_quorum = register_state_dict_fn = allow_state_dict_read = disallow_state_dict_read = nothing
 
 
 def comparisons() -> Iterator[Compared]:
@@ -68,7 +62,7 @@ def comparisons() -> Iterator[Compared]:
         model = network()
         optimizer = INNER(model.parameters())
         with LocalSGD(Present(), model, optimizer, sync_every=PERIOD):
-            return flat(train(model, optimizer.step, optimizer.zero_grad))
+            return train(model, optimizer)
 
     def diloco(fragments: int, delay: int = 0, alpha: float = 0.0) -> Tensor:
         model = network()
@@ -76,7 +70,7 @@ def comparisons() -> Iterator[Compared]:
         outer = [OUTER(part.parameters()) for part in parts]
         late = {"fragment_sync_delay": delay, "fragment_update_alpha": alpha}
         with DiLoCo(Present(), parts, optimizer, outer, sync_every=PERIOD, **late):
-            return flat(train(model, optimizer.step, optimizer.zero_grad))
+            return train(model, optimizer)
 
     gap = difference(trained(methods.local_sgd(INNER, PERIOD)), local())
     yield row("local_sgd(period=4)", "LocalSGD(sync_every=4)", gap, EXACT, "")

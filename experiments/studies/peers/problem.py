@@ -60,13 +60,14 @@ def loss(model: nn.Module, step: int, worker: int) -> Tensor:
     return F.cross_entropy(model(inputs), torch.randint(CLASSES, (BATCH,), generator=generator))
 
 
-def train(model: nn.Module, update: Callable[[], Any], forget: Callable[[], Any]) -> nn.Module:
-    """The loop that everybody writes, of this process's worker."""
+def train(model: nn.Module, optimizer: Any, after: Callable[[], Any] = lambda: None) -> Tensor:
+    """This process's parameters after the loop that everybody writes; `after` follows each step of the optimizer."""
     for step in range(STEPS):
-        forget()
+        optimizer.zero_grad()
         loss(model, step, dist.get_rank()).backward()
-        update()
-    return model
+        optimizer.step()
+        after()
+    return flat(model)
 
 
 def trained(strategy: Strategy, prepare: Callable[[DistributedOptimizer], Any] = lambda optimizer: None) -> Tensor:
@@ -74,7 +75,7 @@ def trained(strategy: Strategy, prepare: Callable[[DistributedOptimizer], Any] =
     model = network()
     optimizer = DistributedOptimizer(model, strategy)
     prepare(optimizer)
-    return flat(train(model, optimizer.step, optimizer.zero_grad))
+    return train(model, optimizer)
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -51,19 +51,11 @@ def words(comparisons: Sequence[Compared]) -> list[str]:
 def write(comparisons: Sequence[Compared], out: Path) -> Path:
     """Write peers.csv and peers.md; the path of the latter."""
     frame = pd.DataFrame([asdict(row) | {"verdict": row.verdict} for row in comparisons])
-    shown = [
-        {
-            "library": row.library,
-            "ours": row.ours,
-            "theirs": row.theirs,
-            "difference": "" if row.difference is None else f"{row.difference:.0e}",
-            "verdict": row.verdict,
-            "remark": row.remark,
-        }
-        for row in comparisons
-    ]
+    shown = frame[["library", "ours", "theirs", "difference", "verdict", "remark"]].copy()
+    shown["difference"] = ["" if row.difference is None else f"{row.difference:.0e}" for row in comparisons]
+    table = Table.of(shown.to_dict("records"), name="peers", data=frame)
     words = {"command": COMMAND, "workers": WORKERS, "steps": STEPS}
-    return Page("peers", PAGE, [Table.of(shown, name="peers", data=frame)], words=words, digits=2).write(out)[0]
+    return Page("peers", PAGE, [table], words=words, digits=2).write(out)[0]
 
 
 def reproduce(out: Path) -> tuple[Path, list[str], int]:

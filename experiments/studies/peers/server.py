@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from functools import partial
@@ -13,15 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from commeff import methods
-from commeff.experiments.studies.peers.problem import (
-    WORKERS,
-    Compared,
-    difference,
-    flat,
-    network,
-    train,
-    trained,
-)
+from commeff.experiments.studies.peers.problem import WORKERS, Compared, difference, flat, network, train, trained
 from commeff.optimizers import FedYogi
 from commeff.transforms.robust import Krum, Median, RobustRule, TrimmedMean
 
@@ -90,11 +83,10 @@ def _server(strategy: Any) -> Tensor:
     from flwr.common import Code, FitRes, Status, parameters_to_ndarrays
 
     model = network()
-    optimizer, steps = INNER(model.parameters()), iter(range(10**6))
+    steps = itertools.count(1)
 
     def update() -> None:
-        optimizer.step()
-        step = next(steps) + 1
+        step = next(steps)
         if step % PERIOD:
             return
         handed = [flat(model) for _ in range(WORKERS)]
@@ -103,4 +95,4 @@ def _server(strategy: Any) -> Tensor:
         answer, _ = strategy.aggregate_fit(step // PERIOD - 1, fits, [])
         torch.nn.utils.vector_to_parameters(torch.as_tensor(parameters_to_ndarrays(answer)[0]), model.parameters())
 
-    return flat(train(model, update, optimizer.zero_grad))
+    return train(model, INNER(model.parameters()), update)

@@ -12,8 +12,7 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import GIGABIT
-from commeff.experiments.planning.convergence import said
-from commeff.experiments.planning.evidence import Evidence, assumptions, way_label
+from commeff.experiments.planning.evidence import Evidence, assumptions, said
 from commeff.experiments.planning.figures import save
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import named
@@ -145,7 +144,7 @@ def write(out: Path, steps_page: Path) -> None:
     """Write study.csv with every method in every cell, study.md, and the heat map."""
     by_size = {size: assumptions(named(name)) for size, name in MODELS.items()}
     every = next(iter(by_size.values()))
-    ways = [way_label(row.way) for row in every]
+    ways = [row.way.name for row in every]
     measured = measured_steps(steps_page)
     steps = {0: 1.0, **{i: measured[row.measured] for i, row in enumerate(every) if row.measured}}
     frame = pd.DataFrame(cells(MODELS, GPUS, BANDWIDTHS))
@@ -192,7 +191,7 @@ def steps_table(by_size: Mapping[str, Sequence[Evidence]], measured: Mapping[int
     """A table of how many more steps each way needs; by papers, of each model where they differ."""
     return pd.DataFrame(
         {
-            "method": way_label(same[0].way),
+            "method": same[0].way.name,
             "by papers": "; ".join(dict.fromkeys(said(row.way) for row in same)),
             "why": same[0].why,
             "measured": f"{measured[i]:.2f}" if i in measured else "–",

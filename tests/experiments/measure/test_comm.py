@@ -25,8 +25,7 @@ from commeff.experiments.measure import comm, links
 from commeff.experiments.measure.codecs import CODECS
 from commeff.experiments.measure.collectives import BETWEEN, EXCHANGE, INSIDE, Timing, factor, operations
 from commeff.experiments.measure.comm import Effort
-from commeff.experiments.measure.forks import on_forks
-from commeff.experiments.measure.job import on_job
+from commeff.experiments.measure.forks import on_forks, on_job
 from commeff.experiments.measure.profile import describe, write
 from commeff.experiments.studies.bench import mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
@@ -49,11 +48,6 @@ def test_the_line_is_found_even_if_one_time_was_disturbed():
     times[4] *= 6
     found = links.fit(links.SIZES, times)
     assert (found.bandwidth, found.latency) == pytest.approx((truth.bandwidth, truth.latency), rel=0.05)
-
-
-def test_a_line_needs_two_sizes():
-    with pytest.raises(ValueError, match="at least 2 different ones"):
-        links.fit([4, 4], [1e-3, 1e-3])
 
 
 def test_a_ping_pong_is_two_messages_of_the_pair_alone():

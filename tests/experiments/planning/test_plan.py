@@ -21,8 +21,7 @@ from commeff.experiments.cli import app
 from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
-from commeff.experiments.planning.convergence import LossLaw
-from commeff.experiments.planning.evidence import assumptions
+from commeff.experiments.planning.evidence import LossLaw, assumptions
 from commeff.experiments.planning.plan import policy_words
 from commeff.experiments.planning.question import POLICY, SHAPE, models, named, read_method, read_question
 from commeff.experiments.planning.scale import setting, workloads

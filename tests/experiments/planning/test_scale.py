@@ -19,8 +19,8 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import built_in
-from commeff.experiments.planning.question import read_question
-from commeff.experiments.planning.scale.modelled import MethodChoice, curves, point, profiled, read_methods
+from commeff.experiments.planning.question import MethodWords, read_question
+from commeff.experiments.planning.scale.modelled import curves, point, profiled, read_methods
 from commeff.experiments.planning.scale.page import Study, model_study, page, save
 from commeff.experiments.planning.scale.picture import IDEAL, figure
 from commeff.experiments.planning.scale.setting import ScalingSetting
@@ -42,15 +42,15 @@ def seldom(optimizer) -> Strategy:
 """
 
 
-def plugin(folder: Path) -> MethodChoice:
+def plugin(folder: Path) -> MethodWords:
     (folder / "mine.py").write_text(PLUGIN)
-    return MethodChoice(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
+    return MethodWords(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
 
 
 @pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
 def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
     """Where nothing hides, a step waits for all that the profile says, each operation and its coding at its price."""
-    method, n = MethodChoice((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
+    method, n = MethodWords((f"method={name}",)) if name in built_in("method") else plugin(tmp_path), 8
     found, _ = profiled(method, TINY.layout, n)
     price = Billing(FLAT.with_gpus(n), n)
     sent = [each for step in range(found.period) for each in found.operations(found.first + step)]
@@ -65,7 +65,7 @@ def test_points_price_the_profile(name: str, tmp_path: Path) -> None:
 
 def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
     exposed = {
-        words: point(ScalingSetting(FLAT), RESNET, "weak", MethodChoice((f"method={words}",)), 8)
+        words: point(ScalingSetting(FLAT), RESNET, "weak", MethodWords((f"method={words}",)), 8)
         for words in ("psgd", "dsgd", "dasgd", "local_sgd")
     }
     exposed["awc"] = point(ScalingSetting(FLAT), RESNET, "weak", AWC, 8)
@@ -76,13 +76,13 @@ def test_what_is_awaited_later_hides_and_what_leaves_early_too() -> None:
 
 
 def test_a_method_of_several_minibatches_a_step_computes_all_of_them() -> None:
-    several = point(ScalingSetting(FLAT), TINY, "weak", MethodChoice(("method=neolithic", "method.rounds=3")), 2)
+    several = point(ScalingSetting(FLAT), TINY, "weak", MethodWords(("method=neolithic", "method.rounds=3")), 2)
     one = point(ScalingSetting(FLAT), TINY, "weak", PSGD, 2)
     assert (several.batch, several.compute) == pytest.approx((3 * one.batch, 3 * one.compute))
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("method", METHODS, ids=str)
 def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method) -> None:
     exposed, hidden = ScalingSetting(FLAT, overlap=0.0), ScalingSetting(FLAT)
     assert point(exposed, RESNET, scaling, method, 1).efficiency == pytest.approx(1)
@@ -90,7 +90,7 @@ def test_nobody_is_above_the_ideal_line_and_one_worker_is_on_it(scaling, method)
     assert all(point(hidden, RESNET, scaling, method, n).efficiency < 1 + 1e-9 for n in NUMBERS)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
+@pytest.mark.parametrize("method", METHODS, ids=str)
 def test_everybody_is_on_the_ideal_line_if_sending_takes_no_time(method) -> None:
     free = replace(
         FLAT, inter=Link(1e30, 0.0), intra=Link(1e30, 0.0), gpu=replace(CORE, memory_bandwidth=1e30)
@@ -216,7 +216,7 @@ def test_a_measured_profile_is_a_cluster_to_model_on(tmp_path: Path) -> None:
         global_batch=64, overlap=0.0, cluster=str(tmp_path / "mine.yaml"),
     )  # fmt: skip
     last = study.points[3]
-    assert (last.cluster, last.workers) == ("mine", 8)
+    assert (last.setting.cluster.name, last.workers) == ("mine", 8)
     assert last.step == pytest.approx(0.1 + 14 * 1e-4 + 14 / 8 * RESNET.bytes / 5e8)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from commeff.experiments.studies.bench.tensor import LIMIT, Shape, compare, contestants
+from commeff.experiments.studies.bench.tensor import LIMIT, Shape, contestants, run
 from commeff.sharding import Mesh
 from tests.laws.processes import on_processes
 
@@ -29,6 +29,6 @@ def test_contestants_have_one_loss_and_the_same_pieces_of_one_gradient():
 
 
 def test_every_figure_is_measured_and_dtensors_usual_plans_have_a_limit():
-    figures = compare(SMALL, rounds=1, calls=1)
+    figures = run(SMALL, rounds=1, calls=1)
     assert [figure.at_most for figure in figures] == [None, LIMIT, None, LIMIT]
     assert all(figure.value > 0 for figure in figures)

@@ -110,12 +110,3 @@ def test_the_rounds_of_one_operation_follow_each_other() -> None:
         for k in (1, 3)
     )
     assert thrice.max() == pytest.approx(3 * once.max())
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    rows, topology = LEDGERS["ring"]
-    sent = Recorded(rows, N, topology)
-    with pytest.raises(ValueError, match="nodes have 8 GPUs"):
-        clocks(sent, Cluster.named("v100_25g"), ONE_SLOW, steps=STEPS)
-    with pytest.raises(ValueError, match="one for each of the 8 workers, on a cluster of one GPU a node, got 7"):
-        clocks(sent, CLUSTER, ONE_SLOW[1:], steps=STEPS)

@@ -34,9 +34,8 @@ from commeff.experiments.run.store import RunFolder
 from commeff.experiments.studies import commands
 from commeff.experiments.studies.lab import bench
 from commeff.experiments.studies.lab.bench import exchanges
-from commeff.experiments.studies.lab.cell import run_in_lab
-from commeff.experiments.studies.lab.grid import check_same, nodes_of, run_on
-from commeff.experiments.studies.lab.network import NETWORKS, LinkShape, Node, lab
+from commeff.experiments.studies.lab.grid import check_same, nodes_of, run_in_lab, run_on
+from commeff.experiments.studies.lab.network import NETWORKS, Node, lab
 from commeff.experiments.studies.lab.outcome import NetworkRuns, Race, modelled_seconds, read_networks
 from commeff.experiments.studies.lab.report import figure, page, report, speed_ups
 from commeff.topologies import one_peer_exponential
@@ -333,11 +332,9 @@ def test_a_grid_without_several_processes_is_refused(tmp_path: Path, nproc: str,
         nodes_of(Request(tmp_path / "grid.yaml"))
 
 
-def test_too_few_nodes_and_rates_of_nothing_are_refused() -> None:
+def test_too_few_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 2 and at most 200, got 1"), lab(NETWORKS["1gbit"], 1):
         pass
-    with pytest.raises(ValueError, match="at least 100 kbit/s"):
-        LinkShape("none", 0.0)
 
 
 def test_a_process_that_dies_while_latency_is_measured_is_told_in_one_line(
