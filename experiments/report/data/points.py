@@ -173,6 +173,8 @@ def points(
     if any(isinstance(value, str) for value in rows["y"]):
         raise ValueError(f"--y must be a number, got {y.text}, which is a word; put it at --x")
     words = any(isinstance(value, str) for value in rows["x"])
+    if words and "x" in (log or ""):
+        raise ValueError(f"--x must be a number on a logarithmic axis or with --slope, got {x.text}, which is a word")
     good = rows["y"].map(math.isfinite)
     good &= rows["x"].map(lambda value: isinstance(value, str) if words else math.isfinite(value))
     bad = set(rows[~good]["point"])  # a mean over the lucky seeds would flatter

@@ -137,6 +137,7 @@ def test_a_store_is_drawn_with_its_data_beside(tmp_path: Path) -> None:
         (["--per", "metod"], "--per must be a setting of some run, got 'metod'; did you mean method?"),
         (["--y", "val_acuracy"], "--y must be of metrics, settings and constants of parts, got 'val_acuracy'; did you"),
         (["--y", "method"], "--y must be a number, got method"),
+        (["--x", "method", "--slope", "-1"], "--x must be a number on a logarithmic axis or with --slope"),
         (["--x", "method", "--only", "metod"], "--only must be KEY=VALUE"),
         (["--only", "metod=psgd"], "--only must be of a setting of some run, got 'metod'; did you mean method?"),
         (["--only", "method=sgd"], "--only must keep some run, got method=sgd; it is psgd, dsgd"),
