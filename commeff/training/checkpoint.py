@@ -157,13 +157,12 @@ class Checkpoints:
             return document
         if faults:
             raise CheckpointRefused(f"{' and '.join(faults)}; {self.instead}")
-        if (old := self.folder / OLD).exists():
-            raise CheckpointRefused(f"checkpoint {old} {OTHER_FORMAT.format(3)}; {self.instead}")
         return None
 
     def _existing(self) -> list[Path]:
         """The last one and the one before it, as far as there are any."""
-        return [path for path in (self.path, self.previous) if path.exists()]
+        paths = [path for path in (self.path, self.previous) if path.exists()]
+        return paths or [path for path in [self.folder / OLD] if path.exists()]
 
     def _warn(self, line: str) -> None:
         LOG.warning(line)
@@ -171,6 +170,8 @@ class Checkpoints:
     def _look(self, path: Path, run: str, tensors: bool = True) -> dict[str, Any] | str:
         """The document in a file, or why it cannot be read; one that must not be gone on from is refused."""
         try:
+            if path.name == OLD:
+                raise CheckpointRefused(OTHER_FORMAT.format(3))
             document = self._read(path)
             if tensors:
                 self._read_others(document["state"])

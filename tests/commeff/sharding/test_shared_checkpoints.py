@@ -346,6 +346,18 @@ def test_an_older_form_is_refused_in_a_sentence(tmp_path):
         alone(tmp_path)
 
 
+def test_an_older_form_is_refused_at_all_processes_whichever_of_them_sees_it(tmp_path):
+    def member():
+        folder = tmp_path / str(dist.get_rank())
+        folder.mkdir()
+        if not dist.get_rank():
+            (folder / "latest").write_text("step-4")
+        with pytest.raises(CheckpointRefused, match="latest must have format 4, got 3"):
+            SharedCheckpoints(Checkpoints(folder)).check()
+
+    on_processes(2, member)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
