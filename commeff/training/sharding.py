@@ -7,7 +7,7 @@ from torch import nn
 from commeff.replicas import ShardedWorker
 from commeff.sharding import Axis, Computation, Layers, Mesh, OnePass, split
 from commeff.sharding.deferred import Numbers, deferred, fill
-from commeff.sharding.fit import splits_outputs
+from commeff.sharding.fit import check_stages, splits_outputs
 from commeff.sharding.recompute import recompute as applied
 from commeff.training.task import SplitTask, StagedTask, Task
 
@@ -58,11 +58,14 @@ def on_mesh(
         train(task, strategy, communicator, RunSettings(steps=100), worker=worker)
     """
     tensor, pipeline = mesh.axis("tensor"), mesh.axis("pipeline")
+    staged = pipeline.size * micro_batches > 1
     model, numbers, vocabulary = _split(task, tensor, sequence)
+    if staged:  # before recomputation looks for the layers
+        check_stages(model, _layers(task, model), pipeline.size, schedule, micro_batches)
     if recompute != "none":
         applied(model, _layers(task, model), recompute, tensor)
     piped: Computation | None = None
-    if pipeline.size * micro_batches > 1:
+    if staged:
         from commeff.sharding.pipeline import Pipeline  # with FSDP, which takes half as long to import as torch
 
         piped = Pipeline(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -14,8 +15,11 @@ from commeff.experiments.tasks.language import GPT, Llama, llama_plan
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS
 from commeff.sharding import Axis, Mesh, Objective, cross_entropy, split
 from commeff.sharding.pipeline import Pipeline
+from commeff.sharding.played import PlayedMesh
 from commeff.sharding.recompute import RECOMPUTATIONS, recompute
 from commeff.sharding.schedules import SCHEDULES
+from commeff.training.sharding import on_mesh
+from tests.commeff.sharding.test_trainer import Tokens
 from tests.laws.processes import by_case, census, on_processes
 
 
@@ -161,6 +165,17 @@ def test_what_cannot_be_is_refused():
     split(model, llama_plan(model), Axis("tensor"), sequence=True)
     with pytest.raises(ValueError, match="recompute=partitioned must be without sequence parallelism, got both"):
         recompute(model, LLAMA_LAYERS, "partitioned")
+
+
+class Misnamed(Tokens):
+    def layers(self, model):
+        return replace(super().layers(model), name="layers")
+
+
+def test_stages_are_looked_at_before_layers_are_computed_anew():
+    wrong = "schedule must be one of .*, got '2b'\nlayers must name modules of the model, got 'layers'"
+    with pytest.raises(ValueError, match=wrong):
+        on_mesh(Misnamed(), PlayedMesh({"pipeline": 2}), schedule="2b", micro_batches=2, recompute="full")
 
 
 PARTS = 4
