@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cache, partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from commeff import require
 from commeff.experiments.tasks.models import DTYPES, MODELS, NetworkSettings
@@ -73,19 +75,25 @@ class Digits(Classifier):
         )
 
 
-@cache
 def load_digits(dtype: torch.dtype) -> tuple[Samples, Samples, Samples]:
     """Training, validation and test images, (N, 1, 8, 8) in [0, 1], and labels.
 
     >>> [len(samples) for samples in load_digits(torch.float32)]
     [1077, 360, 360]
     """
-    from sklearn import datasets  # late: a second of import that other tasks do not need
-
-    pixels, labels = datasets.load_digits(return_X_y=True)
+    pixels, labels = _read()
     inputs = torch.from_numpy(pixels / 16).to(dtype).view(-1, 1, 8, 8)
     targets = torch.from_numpy(labels).long()
     rest, test = held_out(labels, HELD_OUT)
     rows, out = held_out(labels[rest], HELD_OUT)
     train, validation, tested = (Samples(inputs[i], targets[i]) for i in (rest[rows], rest[out], test))
     return train, validation, tested
+
+
+@cache
+def _read() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What is read once; tasks get tensors of their own, which whoever has one may write into."""
+    from sklearn import datasets  # late: a second of import that other tasks do not need
+
+    pixels, labels = datasets.load_digits(return_X_y=True)
+    return pixels, labels

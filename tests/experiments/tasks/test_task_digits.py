@@ -40,6 +40,16 @@ def test_the_split_is_fixed_stratified_and_uses_every_image_once() -> None:
         assert shares.abs().max() < 3 / 360
 
 
+def test_who_writes_into_a_tasks_samples_changes_no_other_task() -> None:
+    for part in ("train", "validation", "held_back"):
+        samples = getattr(Digits(2), part)
+        samples.inputs.zero_()
+        samples.targets.fill_(3)
+        fresh = getattr(Digits(2), part)
+        assert fresh.inputs.any()
+        assert len(fresh.targets.unique()) == 10
+
+
 @every_network
 def test_a_batch_is_what_its_workers_hold_and_nothing_depends_on_who_else_is_asked(network: dict) -> None:
     task = Digits(8, seed=4, batch=16, **network)
