@@ -26,7 +26,7 @@ LINES = {  # of Python, with docstrings
     "experiments/catalogue": 695,
     "experiments/cli": 2608,
     "experiments/config": 2910,
-    "experiments/data": 542,
+    "experiments/data": 546,
     "experiments/exercises": 1111,
     "experiments/grid": 2607,
     "experiments/measure": 1036,

@@ -50,5 +50,9 @@ def draw(counts: NDArray[np.int64], classes: list[str], title: str, path: Path) 
     axes.set_title(title, fontsize=9, loc="left")
     axes.tick_params(axis="y", rotation=0)
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    try:
+        figure.savefig(path, dpi=150)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be written ({error.strerror}); choose another file") from None
+    finally:
+        plt.close(figure)

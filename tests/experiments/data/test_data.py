@@ -20,7 +20,7 @@ from commeff.experiments.data import manifest
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.manifest import DataSet
 from commeff.experiments.data.prepare import install, offered, prepare, unpack
-from commeff.experiments.data.skew import class_counts, heterogeneity
+from commeff.experiments.data.skew import class_counts, draw, heterogeneity
 from commeff.experiments.data.verify import verify
 from commeff.experiments.tasks.partition import split
 from tests.owned import run
@@ -301,3 +301,9 @@ def test_heterogeneity_is_0_for_equals_and_1_less_1_over_n_for_strangers_and_fal
     means = [np.mean([measured("dirichlet", alpha, seed) for seed in range(8)]) for alpha in (0.05, 0.3, 2.0, 20.0)]
     assert means == sorted(means, reverse=True)
     assert 0 < means[-1] < means[0] < 1 - 1 / 8 + 1e-9
+
+
+def test_a_figure_that_a_full_disk_does_not_take_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.png").symlink_to("/dev/full")
+    with pytest.raises(ValueError, match=r"a\.png cannot be written \(No space left on device\); choose another file"):
+        draw(np.ones((2, 3), int), ["a", "b", "c"], "title", tmp_path / "a.png")
