@@ -36,7 +36,7 @@ LINES = {  # of Python, with docstrings
     "experiments/reproduce": 5473,
     "experiments/run": 2721,
     "experiments/sinks": 207,
-    "experiments/tasks": 4492,
+    "experiments/tasks": 4495,
 }
 NOT_INSTALLED = {"experiments/studies"}
 SMALL = {"commeff": 586, "experiments": 209, "experiments/conf": 1}  # files that are in no room

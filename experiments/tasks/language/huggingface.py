@@ -31,6 +31,7 @@ from commeff.experiments.tasks.shapes import shapes_only
 from commeff.files import regular
 
 WEIGHTS, CONFIG, INDEX = "model.safetensors", "config.json", "model.safetensors.index.json"
+LARGEST = 1 << 26  # bytes of a JSON file
 KEPT = ("max_position_embeddings", "bos_token_id", "eos_token_id")  # of a model that training went on from
 BESIDE = (  # files of such a model that training leaves as they are
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json"),
@@ -204,7 +205,7 @@ def _files(folder: Path) -> list[str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    _, facts = read_json(path, "get it anew")
+    _, facts = read_json(path, LARGEST, "get it anew")
     if facts is None:
         raise DataError(f"{path} must hold names and values, got something else: get it anew")
     return facts

@@ -37,7 +37,7 @@ HELD_OUT = 20  # validation and test data are the last two twentieths of a text 
 MANIFEST = "tokens.json"
 FILES = {"train": "train.bin", "validation": "val.bin", "test": "test.bin"}
 DTYPES: Mapping[str, Any] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
-LARGEST = 1 << 26  # bytes of a JSON file
+LARGEST = 1 << 20  # bytes of a tokens.json
 CHUNK = 1 << 24  # tokens looked at in one go
 
 
@@ -104,12 +104,14 @@ class Tokens:
     sizes: Mapping[str, int]
 
 
-def read_json(path: Path, remedy: str) -> tuple[bytes, dict[str, Any] | None]:
-    """The content of a JSON file, and its names and values; None where it holds something else, or more bytes."""
+def read_json(path: Path, largest: int, remedy: str) -> tuple[bytes, dict[str, Any] | None]:
+    """The content of a JSON file, and its names and values; None where it holds something else, or more bytes than
+    `largest`.
+    """
     try:
         with open(path, "rb", opener=regular) as file:
-            content = file.read(LARGEST + 1)
-        facts = json.loads(content) if len(content) <= LARGEST else None
+            content = file.read(largest + 1)
+        facts = json.loads(content) if len(content) <= largest else None
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}): {remedy}") from None
     return content, facts if isinstance(facts, dict) else None
@@ -123,7 +125,7 @@ def tokenised(folder: Path) -> bool:
 def describe(folder: Path) -> Tokens:
     """Read tokens.json; `DataError` in one line where it is invalid."""
     path = folder / MANIFEST
-    content, facts = read_json(path, "tokenise the text anew")
+    content, facts = read_json(path, LARGEST, "tokenise the text anew")
     facts = facts or {}
     vocabulary, dtype, separator = facts.get("vocabulary"), facts.get("dtype", "uint16"), facts.get("separator")
     sizes = facts.get("tokens", {})

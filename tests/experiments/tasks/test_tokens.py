@@ -195,6 +195,7 @@ def damaged(folder: Path, facts: dict[str, Any], tokens: bytes = b"\1\0\2\0") ->
         ({}, b"", "must give a vocabulary and a dtype, uint16 or uint32, got 'None'"),
         ({"vocabulary": 9, "dtype": "int8"}, b"", "got '9' and 'int8'"),
         ({"vocabulary": True}, b"", "must give a vocabulary"),
+        ({"vocabulary": 9, "more": " " * (1 << 20)}, b"\1\0", "must give a vocabulary"),  # larger than any that is ours
         ({"vocabulary": 9, "separator": 9}, b"\1\0", "separator in .* must be a token below 9, or null, got '9'"),
         ({"vocabulary": 9, "tokens": [1]}, b"\1\0", "the tokens in .* must be counts by file name"),
         ({"vocabulary": 9}, b"", "must hold some tokens of 2 bytes, got 0 bytes"),
