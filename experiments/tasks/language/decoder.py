@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class TransformerBlock(nn.Module):
-    """x + attention(norm(x)), then x + feedforward(norm(x)); of what is added numbers are dropped."""
+    """x + drop(attention(norm(x))), then x + drop(feedforward(norm(x))), where drop is dropout."""
 
     def __init__(
         self, norm: Callable[[], nn.Module], attention: nn.Module, feedforward: nn.Module, dropout: float = 0.0
