@@ -47,9 +47,9 @@ class Link:
 
     Examples
     --------
-    >>> float(Link(bandwidth=1e9, latency=1e-5).seconds(1e6))
+    >>> Link(bandwidth=1e9, latency=1e-5).seconds(1e6)
     0.00101
-    >>> float(Link(bandwidth=1e9, latency=0.0, efficiency=0.5).seconds(1e6))
+    >>> Link(bandwidth=1e9, latency=0.0, efficiency=0.5).seconds(1e6)
     0.002
     """
 
@@ -72,7 +72,8 @@ class Link:
         """Seconds of `size` bytes, a number or an array, in `messages` rounds that wait for each other; the burst is
         available once.
         """
-        return messages * self.latency + np.maximum(0.0, size - self.burst) / self.rate
+        seconds = messages * self.latency + np.maximum(0.0, size - self.burst) / self.rate
+        return seconds if np.ndim(seconds) else float(seconds)
 
 
 @dataclass(frozen=True)
@@ -236,7 +237,7 @@ def quantity(what: str, value: Any, kind: Kind) -> float:
     match = (
         None
         if isinstance(value, bool)
-        else re.fullmatch(r"\s*(?P<number>[-+.\deE]+?)\s*(?P<unit>[A-Za-z][A-Za-z/]*)?\s*", str(value))
+        else re.fullmatch(r"\s*(?P<number>[-+._\deE]+?)\s*(?P<unit>[A-Za-z][A-Za-z/]*)?\s*", str(value))
     )
     factor = scale(match["unit"], kind) if match else None
     if match is None or factor is None:

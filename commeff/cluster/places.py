@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from commeff import require
-from commeff.cluster.cluster import Cluster, read
+from commeff.cluster.cluster import Cluster, names, read
 
 EFFICIENCY = 0.4  # of a GPU's peak: what training that keeps it busy reaches (published figures are 0.3 to 0.55)
 KEYS = ("cluster", "step_seconds", "efficiency")
@@ -98,8 +98,8 @@ def entries(clusters: Any, folder: Path, step_seconds: Any = None) -> list[dict[
 def read_places(clusters: Sequence[Mapping[str, Any]]) -> list[Place]:
     """The places of checked entries; each may be named once."""
     places = [read_place(entry) for entry in clusters]
-    names = [place.name for place in places]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    given = [place.name for place in places]
+    twice = next((name for name in given if given.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"each cluster must be named once, got {twice} twice; give one of them a name: in its file")
     return places
@@ -120,4 +120,4 @@ def read_place(entry: Mapping[str, Any]) -> Place:
 
 
 def _is_file(name: str) -> bool:
-    return name.endswith(FILES) or Path(name).is_file()
+    return name.endswith(FILES) or (name not in names() and Path(name).is_file())

@@ -75,7 +75,6 @@ def figure(
         if len(rules) < len(only or []):
             raise ValueError(f"--only must be KEY=VALUE, such as method=dsgd, got {' '.join(only or [])}")
         try_file("--out", out, figure=True)
-        from commeff.experiments.grid import command
         from commeff.experiments.run.store import check_grid, check_store
 
         request = _request(store, jobs, plugin) if store.suffix in (".yaml", ".yml") else None
@@ -92,9 +91,12 @@ def figure(
         formulas = {"--x": across, "--y": up}
         if request is None or "metric" in kinds(runs, formulas, per or [], planned=True).values():
             place, name = (request.place, request.name) if request else (store, grid)
-            if request and command.run(request).interrupted:
-                typer.echo("interrupted; the same command goes on", err=True)
-                raise typer.Exit(130)
+            if request:
+                from commeff.experiments.grid import command
+
+                if command.run(request).interrupted:
+                    typer.echo("interrupted; the same command goes on", err=True)
+                    raise typer.Exit(130)
             runs = stored_runs(place, name, [*across.names, *up.names, *(per or [])])
         for key in dict.fromkeys(key for key, _ in rules):
             values = [value for other, value in rules if other == key]

@@ -6,11 +6,13 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from commeff.cluster import Cluster, Crossbar, FatTree, Rails, names
 from commeff.cluster.cluster import SHIPPED
+from commeff.cluster.hardware import quantity
 
 SMALL = {
     "gpu": {"name": "T", "memory": "16 GiB", "memory_bandwidth": "300 GB/s", "peak": {"fp32": "8 TFLOP/s"}},
@@ -87,12 +89,15 @@ def test_units_are_read_and_bits_are_not_bytes() -> None:
     assert (cluster.inter.bandwidth, cluster.inter.latency, cluster.inter.burst) == (1.25e9, 2e-5, 262144)
     assert (cluster.gpu.memory_bytes, cluster.gpu.peak_flops) == (16 * 2**30, {"fp32": 8e12})
     assert Cluster.parse(changed(inter={"bandwidth": 1.25e9, "latency": 2e-5}), "small").inter.bandwidth == 1.25e9
+    assert quantity("bandwidth", "1_000_000", "bytes/s") == quantity("bandwidth", "1_000 kB/s", "bytes/s") == 1e6
 
 
 def test_headers_take_their_share_of_a_link() -> None:
     link = Cluster.parse(changed(inter={"bandwidth": "10 Gb/s", "latency": 0, "efficiency": 0.8}), "small").inter
     assert (link.bandwidth, link.efficiency, link.rate) == (1.25e9, 0.8, 1e9)
     assert link.seconds(1e9) == 1.0
+    assert type(link.seconds(1e9)) is float
+    assert link.seconds(np.array([1e9, 2e9])).tolist() == [1.0, 2.0]
     for name, megabytes in (("ethernet_1g", 119.55), ("ethernet_100m", 11.955)):
         assert Cluster.named(name).inter.rate / 1e6 == pytest.approx(megabytes, rel=1e-4)
 

@@ -23,7 +23,7 @@ from commeff.experiments.planning.question import MethodWords, read_question
 from commeff.experiments.planning.scale.modelled import curves, point, profiled, read_methods
 from commeff.experiments.planning.scale.page import Study, model_study, page, save
 from commeff.experiments.planning.scale.picture import IDEAL, figure
-from commeff.experiments.planning.scale.setting import ScalingSetting
+from commeff.experiments.planning.scale.setting import ScalingSetting, read_setting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
 from commeff.planner import predict
 
@@ -45,6 +45,12 @@ def seldom(optimizer) -> Strategy:
 def plugin(folder: Path) -> MethodWords:
     (folder / "mine.py").write_text(PLUGIN)
     return MethodWords(("method=seldom",), tuple(adopt([str(folder / "mine.py")])[0]))
+
+
+def test_a_file_does_not_hide_the_cluster_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("v100_25g").write_text("no cluster")
+    assert read_setting("v100_25g", 8, "node", None, 64).cluster == Cluster.named("v100_25g")
 
 
 @pytest.mark.parametrize("name", [*built_in("method"), "a plug-in"])
