@@ -185,17 +185,21 @@ def measured(plan: TableRun) -> Results:
         runs = {}
         for seed in plan.table.seeds:
             config = plan.config(case, seed)
-            machine = machine_of({**here, "plugins": plugin_info(config)})
             if plan.table.measure == "modelled":  # in no time, so that it need not be kept
-                run = Observation(plan.pricing.planned(config), machine=machine)
+                run = Observation(plan.pricing.planned(config), machine=_machine(here, config))
             else:
-                run = _stored(plan, config, machine)
+                run = _stored(plan, config, here)
             runs[seed] = run.with_metrics(plan.table.derived)
         results.append(replace(case, runs=runs))
     return Results(plan.table, results)
 
 
-def _stored(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str]) -> Observation:
+def _machine(here: Mapping[str, str], config: Mapping[str, Any]) -> dict[str, str]:
+    """What makes a measurement: this machine, and the plug-ins of a configuration, for which git is asked."""
+    return machine_of({**here, "plugins": plugin_info(config)})
+
+
+def _stored(plan: TableRun, config: Mapping[str, Any], here: Mapping[str, str]) -> Observation:
     """The numbers of a case, from the store if it has them."""
     key = json.dumps([VERSION, plan.table.measure, config], sort_keys=True)
     for target in plugins_in(config):  # which counts by its code, wherever it lies
@@ -203,7 +207,7 @@ def _stored(plan: TableRun, config: Mapping[str, Any], machine: Mapping[str, str
     file = plan.store / "measured" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     stored = _read(file)
     if stored is None:
-        numbers = KINDS[plan.table.measure](config)
+        numbers, machine = KINDS[plan.table.measure](config), _machine(here, config)
         finite = {k: v if math.isfinite(v) else str(float(v)) for k, v in numbers.items()}  # JSON has no others
         rewrite(file, json.dumps({"numbers": finite, "machine": machine}, indent=1) + "\n", shared=True)
         stored = Observation(numbers, machine=machine)

@@ -93,16 +93,23 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
 
 
 def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
-    """Refuse variants that try different numbers of values at a scale."""
+    """Refuse variants that try different numbers of values at a scale; 0.1 and 1e-1 are one value."""
     groups = [[cases[place] for place in group] for group in tuning.groups(cases)]
-    tried = [(group[0].name, values_in(group, tuning.over)) for group in groups]
+    tried = [(group[0].name, {_number(text): text for text in values_in(group, tuning.over)}) for group in groups]
     (first, few), (second, many) = (pick(tried, key=lambda pair: len(pair[1])) for pick in (min, max))
     if len(few) != len(many):
-        less, more = (f"({', '.join(values) or 'none'})" for values in (few, many))
+        less, more = (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
         raise TableError(
             f"tune: at scale {scale} {first} tries {len(few)} of {tuning.over} {less}, {second} tries {len(many)} "
             f"{more}: give each method as many"
         )
+
+
+def _number(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ class Rendezvous:
 
     Attributes
     ----------
-    members : what each member reported, by rank; complete from the decision on.
+    members : what each member reported, by rank; empty until the decision.
     store : of the session, once there is one.
     """
 
@@ -68,24 +68,28 @@ class Rendezvous:
     def reports(self) -> list[Facts]:
         """Rank 0: wait for the reports of all members; in the order of ranks."""
         deadline = time.monotonic() + self._timeout
-        self.members = [{} for _ in range(self.size)]
-        while missing := [rank for rank, facts in enumerate(self.members) if not facts]:
+        while not all(members := self._reported()):
             if time.monotonic() > deadline:
+                missing = [rank for rank, facts in enumerate(members) if not facts]
                 who = f"process{'es' * (len(missing) > 1)} {', '.join(map(str, missing))} of {self.size}"
                 raise TimeoutError(f"{who} did not come within {self._timeout:g} s; is every host up and started?")
             time.sleep(POLL)
-            for rank in missing:
-                if self.store.check([f"report/{rank}"]):
-                    self.members[rank] = json.loads(self.store.get(f"report/{rank}"))
-        return self.members
+        self.members = members
+        return members
+
+    def _reported(self) -> list[Facts]:
+        """What each member has reported last, since one may have been started again; {} where it has not come."""
+        keys = [f"report/{rank}" for rank in range(self.size)]
+        return [json.loads(self.store.get(key)) if self.store.check([key]) else {} for key in keys]
 
     def decide(self, code: int | None) -> None:
         """Rank 0: decide that the run begins (None), or that every member exits with `code`.
 
-        Then it waits until those who reported have read it, since the store may end with rank 0.
+        With a code it waits until those who reported have read it, since the store may end with rank 0.
         """
-        self.store.set("decision", json.dumps({"code": code, "members": self.members}))
-        readers = 0 if code is None else sum(map(bool, self.members)) - 1
+        members = self.members if code is None else self._reported()
+        self.store.set("decision", json.dumps({"code": code, "members": members}))
+        readers = 0 if code is None else sum(map(bool, members)) - 1
         deadline = time.monotonic() + GRACE
         while self.store.add("readers", 0) < readers and time.monotonic() < deadline:
             time.sleep(POLL)

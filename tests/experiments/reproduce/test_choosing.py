@@ -97,6 +97,12 @@ def test_what_a_scale_keeps_must_be_as_many_values_for_each(asked: str, tmp_path
     assert (code, told.strip()) == (2, SAID), told
 
 
+def test_a_value_counts_once_however_it_is_written(tmp_path: Path) -> None:
+    grid = [GRID[0], GRID[1] | {"optimizer.lr": [0.01, 0.02, "1e-2"]}]
+    code, told = commeff(written(tmp_path, grid=grid, tune=TUNE, claims=["loss(r.a) < loss(r.b)"]), "--dry-run")
+    assert (code, "b tries 2 of optimizer.lr (1e-2, 0.02), a tries 3" in told) == (2, True), told
+
+
 def test_a_scale_may_keep_one_value_of_each(tmp_path: Path) -> None:
     smoke = {"keep": {"optimizer.lr": [0.05, 0.02]}}
     file = written(tmp_path, grid=GRID, tune=TUNE, claims=["loss(r.a) < loss(r.b)"], scales={"smoke": smoke})

@@ -17,7 +17,7 @@ import pytest
 import torch.distributed as dist
 import yaml
 
-from commeff.communicator.wire.group import store_in_file
+from commeff.communicator.wire.group import Store, store_in_file
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.launch.rendezvous import Rendezvous
 from commeff.experiments.run.naming import run_id
@@ -128,13 +128,14 @@ def test_a_launch_that_does_not_fit_is_refused_before_the_others_are_there(jobs:
     assert line.startswith("commeff: workers must be at least 9, got 4: each of 9 processes hosts one")
 
 
+def member(meeting: Store, rank: int, size: int, timeout: float = PATIENCE) -> Rendezvous:
+    rendezvous = Rendezvous(meeting, rank, size, timeout)
+    rendezvous.report({"pid": rank})
+    return rendezvous
+
+
 def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
     meeting = store_in_file(tmp_path / "meeting", 2)
-
-    def member(rank: int, timeout: float = PATIENCE) -> Rendezvous:
-        rendezvous = Rendezvous(meeting, rank, 2, timeout)
-        rendezvous.report({"pid": rank})
-        return rendezvous
 
     def decide(first: Rendezvous, second: Rendezvous) -> int | None:
         with ThreadPoolExecutor() as pool:
@@ -143,12 +144,28 @@ def test_what_was_said_before_a_restart_is_not_believed(tmp_path: Path) -> None:
             first.decide(None)
             return decision.result()
 
-    assert decide(member(0), member(1)) is None
-    again = member(1, timeout=0.1)
+    assert decide(member(meeting, 0, 2), member(meeting, 1, 2)) is None
+    again = member(meeting, 1, 2, timeout=0.1)
     with pytest.raises(TimeoutError, match="process 0 did not decide"):  # to this one
         again.decision()
     again._timeout = PATIENCE
-    assert decide(member(0), again) is None
+    assert decide(member(meeting, 0, 2), again) is None
+
+
+def test_a_member_that_is_started_again_before_all_have_come_takes_part(tmp_path: Path) -> None:
+    meeting = store_in_file(tmp_path / "meeting", 3)
+    first, gone = member(meeting, 0, 3), member(meeting, 1, 3, timeout=0.1)
+    with ThreadPoolExecutor() as pool:
+        reports = pool.submit(first.reports)
+        with pytest.raises(TimeoutError, match="process 0 did not decide"):
+            gone.decision()
+        again = member(meeting, 1, 3, timeout=5.0)
+        decision = pool.submit(again.decision)
+        until(lambda: again._token in first.store.get("report/1").decode(), "the second report of process 1")
+        other = pool.submit(member(meeting, 2, 3).decision)
+        reports.result()
+        first.decide(None)
+        assert (decision.result(), other.result()) == (None, None)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
