@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.95
 ROUNDING = 1e-9  # a difference of so small a part of what it is between is none
-MUCH = 8.0  # times the least: what is positive and spans more is shown by logarithm
+MUCH = 8.0  # times the least: what is positive and spans so much is shown by logarithm
 
 
 @dataclass(frozen=True)
