@@ -82,8 +82,8 @@ def written(module: str, name: str) -> Mapping[str, Parameter] | None:
         if isinstance(definition, ast.FunctionDef):
             fields = _arguments(definition)
         elif init := [n for n in definition.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]:
-            _, *own = _arguments(init[0]).values()
-            fields = {field.name: field for field in own}
+            _, *parameters = _arguments(init[0]).values()
+            fields = {field.name: field for field in parameters}
         elif any("dataclass" in ast.unparse(decorator) for decorator in definition.decorator_list):
             for line in definition.body:
                 if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation):

@@ -19,7 +19,7 @@ from commeff.experiments.exercises.assignment import Assignment, Law, Solution, 
 from commeff.experiments.exercises.stubs import NAMES, answered
 
 ASSIGNMENTS = averaging.ASSIGNMENTS + gossiping.ASSIGNMENTS + compression.ASSIGNMENTS + splitting.ASSIGNMENTS
-EXERCISES = {name: [each for each in ASSIGNMENTS if name in (each.name, each.beside)] for name in NAMES}
+EXERCISES = {name: [a for a in ASSIGNMENTS if name in (a.name, a.beside)] for name in NAMES}
 SECONDS = 10.0  # that a law waits for a student's function; the right ones take less than one
 IMPURE = "it gives another answer when it is asked again: keep nothing outside the function"
 

@@ -133,8 +133,8 @@ def rows(measured: Measurements) -> list[dict[str, Any]]:
         numbers += [("link", name, None, "latency", pair.link.latency, "s")]
         numbers += [("link", name, None, "bandwidth", pair.link.bandwidth, "B/s")]
     for timing in between.timings:
-        each = ("time", timing.seconds, "s"), ("algbw", timing.algbw, "B/s"), ("busbw", timing.busbw, "B/s")
-        numbers += [("collective", timing.operation, timing.size, *number) for number in each]
+        values = ("time", timing.seconds, "s"), ("algbw", timing.algbw, "B/s"), ("busbw", timing.busbw, "B/s")
+        numbers += [("collective", timing.operation, timing.size, *value) for value in values]
     for speed in measured.speeds:
         ways = (speed.encode, speed.decode, "B/s of input"), (speed.encode_share, speed.decode_share, "share of copy")
         for encode, decode, unit in ways:

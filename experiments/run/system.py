@@ -61,8 +61,8 @@ def launch_info(
     common = members[0]["variables"]
     places = []
     for rank, facts in enumerate(members):
-        own = {"variables": facts["variables"]} if facts["variables"] != common else {}
-        places.append({"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}, **own})
+        variables = {"variables": facts["variables"]} if facts["variables"] != common else {}
+        places.append({"rank": rank, **{key: facts[key] for key in ("host", "pid", "cores")}, **variables})
     return {
         "launcher": launcher,
         "world_size": len(members),

@@ -198,16 +198,15 @@ def seconds_of(cell: Cell, per_step: Mapping[str, float]) -> float | None:
     for kind in KINDS:
         seconds = per_step.get(kind_of(cell.config, kind))
         if seconds is not None:
-            begun = RunFolder(cell.folder).read("status.json").get("step", 0)
-            return seconds * max(0, cell.config["steps"] - begun)
+            steps = RunFolder(cell.folder).read("status.json").get("step", 0)
+            return seconds * max(0, cell.config["steps"] - steps)
     return None
 
 
 def rates(cells: Iterable[Cell]) -> dict[str, float]:
     """Mean wall-clock seconds a step of the cells that are finished or begun, by what they have in common."""
     statuses = ((cell, RunFolder(cell.folder).read("status.json")) for cell in cells)
-    begun = ((cell, status) for cell, status in statuses if status.get("step") and status.get("wall"))
-    return by_kind((cell, status["wall"] / status["step"]) for cell, status in begun)
+    return by_kind((cell, s["wall"] / s["step"]) for cell, s in statuses if s.get("step") and s.get("wall"))
 
 
 def by_kind(timed: Iterable[tuple[Cell, float]]) -> dict[str, float]:

@@ -49,15 +49,15 @@ def expand(grid: Grid, store: Path, plugins: Sequence[Choice] = ()) -> tuple[lis
     -------
     cells, faults : the cells that can be composed, and a line for each reason why others cannot.
     """
-    faulty, cells = list[Fault](), dict[str, Cell]()
+    refusals, cells = list[Fault](), dict[str, Cell]()
     labels = _labels([point.settings for point in grid.points])
-    for number, settings, name, config in _composed(grid, plugins, faulty):
+    for number, settings, name, config in _composed(grid, plugins, refusals):
         run = run_id(config)
         cell_labels = {key: settings.get(key, "") for key in labels}
         cells.setdefault(run, Cell(number, cell_labels, name, settings, config, store / run))
     distinguishing = distinguishing_labels((cell.name, cell.labels) for cell in cells.values())
     labelled = [replace(cell, apart=labels) for cell, labels in zip(cells.values(), distinguishing, strict=True)]
-    faults = fault_lines(faulty)
+    faults = fault_lines(refusals)
     return labelled, [*faults, *grid.unswept(faults)]
 
 
@@ -73,13 +73,13 @@ def check_settings(grid: Grid, plugins: Sequence[Choice] = (), every: bool = Fal
     -------
     faults, some_good : a line for each reason; and whether such a cell was found.
     """
-    faulty = list[Fault]()
-    composed = _composed(grid, plugins, faulty, settled=False)
+    refusals = list[Fault]()
+    composed = _composed(grid, plugins, refusals, settled=False)
     some_good = next(composed, None) is not None
     if every:
         for _ in composed:
             pass
-    faults = fault_lines(faulty)
+    faults = fault_lines(refusals)
     return [*faults, *grid.unswept(faults)], some_good
 
 
@@ -159,14 +159,14 @@ def rehearse(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     -------
     cells, faults : the cells with the bytes of their checkpoints, and a line for each reason why some cannot run.
     """
-    rehearsals, faulty, sized = Rehearsals(), list[Fault](), list[Cell]()
+    rehearsals, refusals, sized = Rehearsals(), list[Fault](), list[Cell]()
     for cell in cells:
         try:
             sized.append(cell if cell.finished else replace(cell, checkpoint=rehearsals.checkpoint(cell.config)))
         except ConfigError as error:
-            faulty.append((cell.number, cell.settings, error))
+            refusals.append((cell.number, cell.settings, error))
             sized.append(cell)
-    return sized, fault_lines(faulty)
+    return sized, fault_lines(refusals)
 
 
 class Rehearsals:

@@ -119,7 +119,7 @@ class GPT(Decoder):
         halves = (
             (Attention(width, heads, head_width, dropout, bias), Feedforward(width, bias, tanh)) for _ in range(layers)
         )
-        self.blocks = nn.Sequential(*(TransformerBlock(norm, *both, dropout) for both in halves))
+        self.blocks = nn.Sequential(*(TransformerBlock(norm, *pair, dropout) for pair in halves))
         self.norm = norm()
         self.head = nn.Linear(width, vocabulary, bias=False, device="meta")  # meta: it draws no random numbers
         self.head.weight = self.tokens.weight

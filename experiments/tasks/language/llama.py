@@ -149,7 +149,7 @@ class Llama(Decoder):
         halves = (
             (GroupedAttention(width, heads, self.kv_heads, base), GatedFeedforward(width, inner)) for _ in range(layers)
         )
-        self.blocks = nn.Sequential(*(TransformerBlock(norm, *both) for both in halves))
+        self.blocks = nn.Sequential(*(TransformerBlock(norm, *pair) for pair in halves))
         self.norm = norm()
         self.head = nn.Linear(width, vocabulary, bias=False)
         if tied:
