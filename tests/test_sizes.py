@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
-    "topologies": 2265,
+    "topologies": 2277,
     "compressors": 5881,
     "commeff/adapters": 1457,
     "commeff/cluster": 2195,
@@ -24,11 +24,11 @@ LINES = {  # of Python, with docstrings
     "commeff/training": 2218,
     "commeff/transforms": 4005,
     "experiments/catalogue": 695,
-    "experiments/cli": 2610,
-    "experiments/config": 2910,
+    "experiments/cli": 2615,
+    "experiments/config": 2913,
     "experiments/data": 546,
     "experiments/exercises": 1111,
-    "experiments/grid": 2607,
+    "experiments/grid": 2606,
     "experiments/measure": 1036,
     "experiments/planning": 3533,
     "experiments/python": 712,
@@ -36,7 +36,7 @@ LINES = {  # of Python, with docstrings
     "experiments/reproduce": 5483,
     "experiments/run": 2725,
     "experiments/sinks": 207,
-    "experiments/tasks": 4495,
+    "experiments/tasks": 4508,
 }
 NOT_INSTALLED = {"experiments/studies"}
 SMALL = {"commeff": 586, "experiments": 209, "experiments/conf": 1}  # files that are in no room

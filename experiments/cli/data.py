@@ -109,10 +109,12 @@ def partition(
         from commeff.experiments.config.build import build
         from commeff.experiments.data.skew import class_counts, draw, heterogeneity
         from commeff.experiments.tasks import Supervised
+        from commeff.experiments.tasks.partition import require_classes
 
         task = build(config).task
         if not isinstance(task, Supervised):
             raise ValueError(f"{type(task).__name__} has no labelled samples; choose task=digits, cifar10, ...")
+        require_classes(task.train.targets.numpy(), "data partition")
         counts = class_counts(task.train.targets.numpy(), task.partition.indices)
         names, skew = task.class_names(), heterogeneity(counts)
         title = f"{task.label}, {config['workers']} workers, heterogeneity {skew:.3f}"

@@ -25,8 +25,9 @@ bench = typer.Typer(
 
 
 def check(
-    plugin: Annotated[str, typer.Argument(metavar="FILE[:NAME]", show_default=False)],
+    target: Annotated[str, typer.Argument(metavar="FILE[:NAME]", show_default=False)],
     settings: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Run the laws on your plug-in: every compressor, method, topology and task in FILE, or only NAME; the exit code
@@ -34,23 +35,25 @@ def check(
 
     Each setting is tested at its default and at another value of its type; a value refused with a ValueError is
     skipped. A method is tested with two of each of its parts, and a compressor with `samples()` on these. If settings
-    are given, only those are tested.
+    are given, only those are tested; they may name a part of another file, given with --plugin.
 
     * `commeff check mine.py`
     * `commeff check mine.py:SignOfMean compressor.keep=48`
     * `commeff check mine.py:my_method method.period=3 topology=torus optimizer=adamw`
+    * `commeff check method.py compressor=sign_of_mean --plugin mine.py`
     """
     with refusals():
         from commeff.experiments.config.plugins import choices, file_and_name
 
-        file, _ = file_and_name(plugin)
+        file, _ = file_and_name(target)
         if file.endswith(".py") and not Path(file).is_file():
             raise ValueError(f"no plug-in file {file}")
         choices(file)
+        others = adopted(plugin)
 
         from commeff.experiments.config.check import check_plugin
 
-        verdicts = check_plugin(plugin, settings or [])
+        verdicts = check_plugin(target, settings or [], others)
     if as_json:
         typer.echo(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
     else:

@@ -35,6 +35,7 @@ Law = Callable[[Any], None]
 INFORMATION: dict[str, tuple[Law, ...]] = {
     "compressor": commeff.compressors.laws.INFORMATION,
     "method": commeff.laws.INFORMATION,
+    "topology": commeff.topologies.laws.INFORMATION,
 }
 
 
@@ -51,17 +52,19 @@ class Verdict:
     sentence: str = ""
 
 
-def check_plugin(plugin: str, words: Sequence[str] = ()) -> list[Verdict]:
+def check_plugin(plugin: str, words: Sequence[str] = (), others: Sequence[Choice] = ()) -> list[Verdict]:
     """The laws of their kind on everything in FILE, or on the one called NAME in FILE:NAME.
 
     Parameters
     ----------
     plugin : FILE, MODULE, FILE:NAME or MODULE:NAME.
     words : settings, in place of those that are tried where there are none.
+    others : choices of other files, which the settings may name.
     """
     file, name = file_and_name(plugin)
     plugins = choices(file)
     targets = {split(choice.node["_target_"])[1]: choice for choice in plugins}
+    plugins = [*plugins, *others]
     nearly = unfinished(load(file))
     known_names = ", ".join(targets)
     if name and name not in {*targets, *nearly}:

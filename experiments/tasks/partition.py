@@ -67,6 +67,7 @@ def dirichlet(labels: NDArray, workers: int, seed: int, alpha: float) -> Partiti
     [25, 25, 25, 25]
     """
     require.positive(alpha=alpha)
+    require_classes(labels, "partition dirichlet", "; take shards, which sorts by target, or iid")
     _enough("dirichlet", len(labels), workers)
     rng = np.random.default_rng(seed)
     parts: list[list[Indices]] = [[] for _ in range(workers)]
@@ -96,6 +97,18 @@ def shards(labels: NDArray, workers: int, seed: int, per_worker: int) -> Partiti
     pieces = np.array_split(by_label, workers * per_worker)
     hands = rng.permutation(workers * per_worker).reshape(workers, per_worker)
     return _partition([np.concatenate([pieces[piece] for piece in hand]) for hand in hands])
+
+
+def require_classes(labels: NDArray, what: str, advice: str = "") -> None:
+    """Refuse targets that are no whole numbers.
+
+    >>> require_classes(np.array([0.5, 1.0]), "partition dirichlet", "; take shards")
+    Traceback (most recent call last):
+    ValueError: partition dirichlet needs classes, got targets such as 0.5, each of which would be one; take shards
+    """
+    if (numbers := labels[labels != np.rint(labels)]).size:
+        got = f"targets such as {numbers.flat[0]:g}, each of which would be one"
+        raise ValueError(f"{what} needs classes, got {got}{advice}")
 
 
 def split(rule: str, labels: NDArray, workers: int, seed: int, alpha: float, per_worker: int) -> Partition:

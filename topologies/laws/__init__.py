@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from commeff.topologies.laws.samples import SIZES, TopologyCase, cases
+from commeff.topologies.laws.samples import SIZES, TopologyCase, accepts_all_arguments, cases
 from commeff.topologies.laws.steps import (
     agrees_in_the_end,
     gives_mixing_matrices,
@@ -20,10 +20,12 @@ from commeff.topologies.topology import Topology
 
 __all__ = [
     "BASES",
+    "INFORMATION",
     "LAWS",
     "MATRIX_LAWS",
     "SIZES",
     "TopologyCase",
+    "accepts_all_arguments",
     "agrees_in_the_end",
     "cases",
     "check",
@@ -51,6 +53,8 @@ LAWS: tuple[Callable[[TopologyCase], None], ...] = (
     agrees_in_the_end,
     *MATRIX_LAWS,
 )
+
+INFORMATION: tuple[Callable[[TopologyCase], None], ...] = (accepts_all_arguments,)  # a topology may refuse some
 
 # Laws that say nothing where another is broken.
 BASES = {

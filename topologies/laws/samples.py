@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -45,6 +45,7 @@ class TopologyCase:
     name: str
     build: Callable[[], Topology]
     n: int | None
+    refusals: tuple[str, ...] = ()  # of other arguments: kept by the first case alone
 
 
 class Made(NamedTuple):
@@ -61,12 +62,19 @@ def cases(function: Callable[..., Topology]) -> list[TopologyCase]:
         try:
             topology: object = case.build()
         except ValueError as error:
-            refusals.append(str(error))
+            refusals.append(f"{case.name}: {error}")
             continue
         require(isinstance(topology, Topology), f"{case.name} gives a {type(topology).__name__}: return a Topology")
         accepted.append(case)
     require(bool(accepted), f"{function.__name__} refuses {', '.join(map(str, SIZES))} workers: {refusals[:1]}")
+    accepted[0] = replace(accepted[0], refusals=tuple(refusals))
     return accepted
+
+
+def accepts_all_arguments(case: TopologyCase) -> None:
+    """No other arguments are refused with a ValueError. A function may refuse what it cannot connect."""
+    count = len(case.refusals)
+    require(not count, f"{count} other sets of arguments are refused, such as {'; '.join(case.refusals[:1])}")
 
 
 def _all_cases(function: Callable[..., Topology]) -> Iterator[TopologyCase]:

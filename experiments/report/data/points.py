@@ -180,7 +180,7 @@ def points(
     bad = set(rows[~good]["point"])  # a mean over the lucky seeds would flatter
     lost = Counter(run.record.state for run in shown if run.record.state != "done" and measured)
     alike = rows[rows["point"].isin(bad)]["run"].nunique() - lost.total()
-    left_out.update(lost + Counter({f"without {x.text} or {y.text}, or of a point where one is": alike}))
+    left_out.update(lost + Counter({f"without {x.text} or {y.text}, or at a point with such a run": alike}))
     rows = rows[~rows["point"].isin(bad)] if not curves else rows[good]
     if log is None:
         sent = rows["x"][rows["x"] > 0] if curves and x.text.endswith("bytes") else rows["x"][: 0 if curves else None]

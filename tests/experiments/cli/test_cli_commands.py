@@ -179,6 +179,24 @@ def test_check_runs_the_laws_on_a_plug_in(plugin: Path) -> None:
     assert "did you mean HalfDense?" in invoke("check", f"{plugin.with_name('lying.py')}:HalfDens").stderr
 
 
+def test_check_takes_parts_of_other_files_and_says_what_a_topology_refuses(plugin: Path, tmp_path: Path) -> None:
+    method, few = tmp_path / "often.py", tmp_path / "few.py"
+    method.write_text(
+        PLUGIN[: PLUGIN.index("@dataclass")] + PLUGIN[PLUGIN.index("def seldom") :].replace("seldom", "often")
+    )
+    told = invoke("check", str(method), "compressor=half_dense")
+    assert (told.exit_code, "no compressor 'half_dense'" in told.stderr) == (2, True)
+    told = invoke("check", str(method), "compressor=half_dense", "--plugin", str(plugin))
+    assert (told.exit_code, told.stdout.partition(":")[0]) == (0, "often"), told.output
+    few.write_text(
+        "from commeff.topologies import Topology, ring\n\n\ndef few(n: int) -> Topology:\n"
+        '    """A ring of eight."""\n    if n != 8:\n        raise ValueError("only 8")\n    return ring(n)\n'
+    )
+    told = invoke("check", str(few))
+    said = "few: note, accepts all arguments: 7 other sets of arguments are refused, such as few(n=5): only 8"
+    assert (told.exit_code, told.stdout.splitlines()[0]) == (0, said)
+
+
 def test_the_version_is_printed() -> None:
     told = invoke("--version")
     assert (told.exit_code, told.stdout) == (0, f"commeff {commeff.__version__}\n")
