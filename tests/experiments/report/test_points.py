@@ -111,8 +111,8 @@ def test_a_point_is_of_all_its_seeds() -> None:
     runs = [run(0), run(1), run(0, "diverged", period=9), run(1, period=9), run(2, "running")]
     made = points(runs, Formula.read("", "method.period"), Formula.read("", "val_loss"))
     assert made.data[["x", "n"]].to_numpy().tolist() == [[2, 2]]
-    assert {**made.left_out} == {"running": 1, "diverged": 1, "without method.period or val_loss, or of a point where "
-                                 "one is": 1}  # fmt: skip
+    without = "without method.period or val_loss, or at a point with such a run"
+    assert {**made.left_out} == {"running": 1, "diverged": 1, without: 1}
     late = [run(0, loss=0.1), run(1, loss=3.0)]
     with pytest.raises(ValueError, match="there must be points to show, got none: 2 of them without"):
         table(late, "method.period", "until(step, val_loss, 1)")
