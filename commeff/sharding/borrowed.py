@@ -124,8 +124,10 @@ class BorrowedRow(Row):
 
     Attributes
     ----------
-    placements : (Layout, dict of str to tuple of Place)
-        Where the tensors of the worker lie, as `placements_of` has it.
+    sharding : Layout
+        The shards of this rank's row; whole tensors where a worker has one rank.
+    homes : dict of str to tuple of Place
+        The ranks that have the same of a tensor as this one.
     copied : int
         Bytes of the parameters that have memory of their own beside the row.
     """
@@ -138,7 +140,7 @@ class BorrowedRow(Row):
                 f"{len(devices)} devices {sorted(map(str, devices))}: they lie in one tensor"
             )
         self._parts, self._workers = parts, workers
-        self.placements = placements_of(parameters, workers)
+        self.sharding, self.homes = placements_of(parameters, workers)
         self._named, self._axis = dict(parameters), Axis("shard")
         self._layout = Layout.of([(name, tuple(local(p).shape)) for name, p in parameters.items()])
         self.spans = self.spans_of(self._axis)
@@ -181,7 +183,7 @@ class BorrowedRow(Row):
             place.copy_(local(gradient))
         if not self._compared:
             gradients = {field.name: self.gradient[0, field.start : field.stop] for field in self._layout.fields}
-            _compare_copies(gradients, self.placements[1], self._workers)
+            _compare_copies(gradients, self.homes, self._workers)
             self._compared = True
         return self.gradient
 
@@ -200,10 +202,11 @@ class BorrowedRow(Row):
 def borrowed(parameters: Mapping[str, nn.Parameter], parts: Sequence[nn.Module], workers: Workers) -> LocalPart:
     """This rank's part of a model that its user has split, in a row; all ranks of the worker call it."""
     row = BorrowedRow(parameters, parts, workers)
-    layout, homes = row.placements
+    layout = row.sharding
     if not isinstance(layout, ShardedLayout):
         return LocalPart(row, layout)
-    return LocalPart(row, layout, parts_of(layout, {name: workers.words(places) for name, places in homes.items()}))
+    words = {name: workers.words(places) for name, places in row.homes.items()}
+    return LocalPart(row, layout, parts_of(layout, words))
 
 
 def _compare_copies(tensors: Mapping[str, Tensor], homes: Mapping[str, Sequence[Place]], workers: Workers) -> None:
