@@ -40,4 +40,4 @@ def claims(r):
 names = {"diloco": "DiLoCo, momentum 0.9", "gentle": "DiLoCo, momentum 0.5", "plain": "DiLoCo, no momentum"}
 figure = {"x": "workers", "y": loss, "log": "x", "only": ["psgd", "diloco", "gentle"], "panels": {"model": "{}"}, "x_title": "replicas"}
 scales = _trend.scales
-cost = {"smoke": "15 s", "full": "6 hours of one core: 289 runs, half of them those of diloco_trend"}
+cost = {"smoke": "15 s", "full": "8 hours of one core: 418 runs, half of them those of diloco_trend"}

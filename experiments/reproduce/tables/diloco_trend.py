@@ -29,7 +29,7 @@ base = {"task": "language", "task.data": "wikitext-2", "optimizer": "adamw", "op
         "optimizer.weight_decay": lambda c: 1 / c["steps"], "clip": 1.0, "steps": length, "task.batch": lambda c: 16 / c["workers"],
         "schedule": "one_cycle", "schedule.pct_start": 0.05, "schedule.div_factor": 20, "schedule.final_div_factor": 1,
         "evaluate_every": lambda c: round(c["steps"] / 8), "checkpoint_every": 500}
-seeds = [0, 1, 2, 3, 4]
+seeds = [*range(5, 15)]  # fresh ones: seeds 0 to 4 left six of eleven claims open, and are not among these
 tune = {"over": "rates", "by": "val_loss", "seeds": [100]}
 loss = final("test_loss")
 show = [loss, "val_loss", "payload_bytes"]
@@ -76,4 +76,4 @@ def claims(r):
 names = {"often": "DiLoCo, H = 5", "diloco": "DiLoCo, H = 30", "rarely": "DiLoCo, H = 100", "streaming": "streaming DiLoCo, 4 bits"}
 figure = {"x": "workers", "y": loss, "log": "x", "only": ["psgd", "diloco", "often", "rarely", "streaming"], "panels": {"model": "{}"}, "x_title": "replicas"}
 scales = {"smoke": {"task.data": "tinyshakespeare", "steps": 30, "evaluate_every": 15, "task.probe": 256, "keep": {"workers": [1, 2]}}}
-cost = {"smoke": "10 s", "full": "3 hours of one core: 214 runs"}
+cost = {"smoke": "10 s", "full": "5 hours of one core: 330 runs"}
