@@ -16,14 +16,14 @@ from commeff.adapters.groups import Grouping, Groups, options_of, states_of
 from commeff.adapters.holding import Holding, Models, compare, distinct, merged, origin
 from commeff.adapters.weights import Weights
 from commeff.compressors.scratch import keep_freed_memory
-from commeff.core import overlap, presence
+from commeff.core import overlap
 from commeff.core.addresses import Address
 from commeff.core.properties import evaluates_elsewhere, kind_of, learner_of, unclipped_norm
 from commeff.core.saving import Fresh
 from commeff.core.strategy import Strategy
 from commeff.sharding.foreign import AnyMesh
 from commeff.sharding.pieces import fitted
-from commeff.sharding.precision import LossScale, named_precision
+from commeff.sharding.precision import LossScale, named_precision, step_of_finite
 from commeff.transforms import BUCKET_MB, bucketed, clipped
 
 M = TypeVar("M", bound=nn.Module | Sequence[nn.Module])
@@ -296,7 +296,7 @@ class DistributedOptimizer(Optimizer):
             if finite is None:
                 x = self.strategy.step(x, gradient, self.communicator, donate=True)
             else:
-                x = presence.step_of_finite(self.strategy, x, gradient, self.communicator, finite)
+                x = step_of_finite(self.strategy, x, gradient, self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
         self._gradients.learn(overflown is None)

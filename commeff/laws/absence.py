@@ -14,12 +14,12 @@ from commeff.communicator import Communicator
 from commeff.core.addresses import Address
 from commeff.core.components import AgreesByStep
 from commeff.core.presence import absence_faults
-from commeff.core.returning import RowReader, exchange_common
 from commeff.core.state import walk
 from commeff.core.strategy import Strategy, Transform
 from commeff.laws.engines import rehearse
 from commeff.laws.order import order_of_sums
 from commeff.laws.problem import LAYOUT, LONG, WORKERS, MethodCase, elsewhere, falling, slope, start
+from commeff.training.returning import RowReader, exchange_common
 
 PRESENT = ("1111", "1011", "1001", "0000", "0111", "1111", "1101")  # who is there, step by step
 

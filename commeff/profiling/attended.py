@@ -11,7 +11,6 @@ from torch import Tensor
 from commeff.communicator import Communicator
 from commeff.communicator.mixing import MixPlan
 from commeff.compressors import Layout
-from commeff.core.returning import RETURN, attend, returns
 from commeff.core.strategy import Strategy
 from commeff.optimizers.curvature import Flat
 from commeff.profiling.live import preserved
@@ -19,6 +18,7 @@ from commeff.profiling.profile import SMALL, Profile
 from commeff.profiling.rehearsal import Operation
 from commeff.topologies import MixingMatrix
 from commeff.topologies.failures import Sums, without_workers
+from commeff.training.returning import RETURN, attend, returns
 
 SHORT, LONG, WORK = 64, 1024, 1 << 14  # steps that are played, the fewer the more workers there are: so many of all
 

@@ -12,16 +12,17 @@ import torch
 from torch import Tensor, zeros_like
 
 from commeff.communicator import Communicator, barrier, observe
-from commeff.core import overlap, presence
+from commeff.core import overlap
 from commeff.core.events import EventClock, Instant
 from commeff.core.properties import hold_rates, unclipped_norm
-from commeff.core.returning import attend
 from commeff.core.strategy import Strategy
+from commeff.sharding.precision import step_of_finite
 from commeff.training.evaluation import Replicas, at_result, measure
 from commeff.training.identity import describe, run_identity
 from commeff.training.oracle import oracle_of
 from commeff.training.participation import Participation
 from commeff.training.recorder import Recorder
+from commeff.training.returning import attend
 from commeff.training.task import Task
 
 Batches = list[tuple[Tensor, ...]]  # one tuple of (w, b, ...) tensors for each accumulated minibatch
@@ -173,7 +174,7 @@ class Run:
         elif finite is None:
             x = strategy.step(x, gradient, communicator, donate=True)
         else:
-            x = presence.step_of_finite(strategy, x, gradient, communicator, finite)
+            x = step_of_finite(strategy, x, gradient, communicator, finite)
         self.finish_step(x)
 
     def finish_step(self, x: Tensor) -> None:

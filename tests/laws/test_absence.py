@@ -11,7 +11,8 @@ import torch
 from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.communicator import view
 from commeff.compressors import Dense, Natural, TopK
-from commeff.core.presence import rows_of, step_of_finite
+from commeff.core.presence import rows_of
+from commeff.sharding.precision import step_of_finite
 from commeff.topologies.failures import without_workers
 from commeff.transforms import PushSum
 

@@ -16,9 +16,9 @@ from commeff.communicator.wire.transport import SMALL
 from commeff.compressors import Layout, Natural, ScaledSign, TopK
 from commeff.core import Chain, Keep, overlap
 from commeff.core.components import Stages
-from commeff.core.presence import step_of_finite
 from commeff.core.properties import is_rowwise
 from commeff.replicas.arrivals import Arrivals
+from commeff.sharding.precision import step_of_finite
 from commeff.transforms import (
     EF21,
     Ahead,

@@ -15,13 +15,12 @@ from torch.utils._pytree import tree_leaves
 from commeff import Communicator, DistributedOptimizer, Layout, methods
 from commeff.compressors import TopK
 from commeff.core import Keep
-from commeff.core.presence import step_of_finite
 from commeff.core.properties import is_rowwise
 from commeff.replicas import LowStacked, MixedStacked
 from commeff.replicas.stacked import engine_in
 from commeff.sharding import Mesh
 from commeff.sharding.pieces import fitted
-from commeff.sharding.precision import PRECISIONS, LossScale, named_precision
+from commeff.sharding.precision import PRECISIONS, LossScale, named_precision, step_of_finite
 from commeff.training.checkpoint import Checkpoints
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh

@@ -10,8 +10,8 @@ import torch
 from commeff import Communicator, methods, topologies
 from commeff.compressors import Layout
 from commeff.core.properties import is_rowwise
-from commeff.core.returning import attend
 from commeff.training.participation import Participation
+from commeff.training.returning import attend
 
 N = 5
 ADAM = partial(torch.optim.Adam, lr=0.05)
