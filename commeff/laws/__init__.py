@@ -91,6 +91,7 @@ BASES = {
         has_an_exact_profile,
     ),
     is_the_same_on_every_engine: (resumes_on_other_processes,),
+    resumes_on_other_processes: (leaves_the_absent_alone,),
 }
 
 

@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "sites" / "example.yaml"
 WARNING = 120  # seconds before its end in which SLURM warns a task
 LEAST = 3 * WARNING  # seconds that a task must be allowed
 ENDLESS = 365 * 86_400  # seconds that stand for no limit
-TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+TIME = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<first>\d{1,9})(?::(?P<second>\d{1,9}))?(?::(?P<third>\d{1,9}))?")
 ASKS = {  # keys that are options of sbatch
     "partition": "partition",
     "account": "account",

@@ -131,6 +131,7 @@ def test_an_interrupted_run_resumes_to_the_same_end(stop: int, tmp_path: Path) -
 
     result = train(tmp_path / "store")
     assert result.exit_code == 0, result.output
+    assert f"{folder} goes on from step {stop}\n" in result.stderr
     assert timeless(json.loads(result.stdout)) == timeless(whole)
     assert rows(folder) == rows(tmp_path / "whole")
 
