@@ -140,10 +140,7 @@ class Layout:
         Tensors without elements are left out.
         """
         if not 0 <= start <= stop <= self.d:
-            raise ValueError(
-                f"columns must satisfy 0 <= start <= stop <= d = {self.d}, got [{start}, {stop}): the layout has no "
-                "others"
-            )
+            raise ValueError(f"columns must satisfy 0 <= start <= stop <= d = {self.d}, got [{start}, {stop})")
         overlapping = (field for field in self.fields if max(field.start, start) < min(field.stop, stop))
         fields = tuple(_piece(field, start, stop) for field in overlapping)
         return replace(self, fields=fields, origin=self.origin + start)

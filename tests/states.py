@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from commeff.compressors.boxes import Boxes
+from commeff.boxes import Boxes
 
 
 def tensors(state: dict[str, Any] | None) -> dict[str, Tensor]:

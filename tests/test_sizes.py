@@ -8,23 +8,23 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LINES = {  # of Python, with docstrings
-    "topologies": 2277,
-    "compressors": 5881,
+    "topologies": 2274,
+    "compressors": 5676,
     "commeff/adapters": 1457,
-    "commeff/cluster": 2195,
+    "commeff/cluster": 2190,
     "commeff/communicator": 2252,
-    "commeff/core": 2339,
-    "commeff/laws": 1139,
+    "commeff/core": 2338,
+    "commeff/laws": 1140,
     "commeff/methods": 2908,
     "commeff/optimizers": 1210,
     "commeff/sharding": 4035,
     "commeff/planner": 3751,
     "commeff/profiling": 991,
-    "commeff/replicas": 840,
-    "commeff/training": 2378,
+    "commeff/replicas": 838,
+    "commeff/training": 2379,
     "commeff/transforms": 4005,
     "experiments/catalogue": 695,
-    "experiments/cli": 2615,
+    "experiments/cli": 2612,
     "experiments/config": 2913,
     "experiments/data": 546,
     "experiments/exercises": 1111,
@@ -32,14 +32,14 @@ LINES = {  # of Python, with docstrings
     "experiments/measure": 1036,
     "experiments/planning": 3533,
     "experiments/python": 712,
-    "experiments/report": 6840,
+    "experiments/report": 6839,
     "experiments/reproduce": 5483,
-    "experiments/run": 2725,
+    "experiments/run": 2738,
     "experiments/sinks": 207,
     "experiments/tasks": 4508,
 }
 NOT_INSTALLED = {"experiments/studies"}
-SMALL = {"commeff": 586, "experiments": 209, "experiments/conf": 1}  # files that are in no room
+SMALL = {"commeff": 789, "experiments": 209, "experiments/conf": 1}  # files that are in no room
 
 
 def lines(files: list[Path]) -> int:

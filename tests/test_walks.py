@@ -53,7 +53,7 @@ def test_a_step_plans_a_mixing_only_where_something_is_mixed(
 
 
 def test_a_plain_run_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
-    check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"}, 66)
+    check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"}, 67)
 
 
 def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
@@ -70,8 +70,9 @@ def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(
             {"commeff/planner/worker_profile.py"},
             75,
         ),
-        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 74),
-        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 87),
+        ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 73),
+        ("report", NOWHERE, {"experiments/report/write/table.py"}, 42),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 86),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -256,10 +256,7 @@ def random_regular(n: int, degree: int, seed: int) -> Topology:
     """
     n, degree = integer("random_regular: n", n, 1), integer("random_regular: degree", degree, 0)
     if degree >= n or n * degree % 2:
-        raise ValueError(
-            f"random_regular: degree must be below n = {n} and n * degree even, got degree = {degree}: no such graph "
-            "exists"
-        )
+        raise ValueError(f"random_regular: degree must be below n = {n} and n * degree even, got degree = {degree}")
     import networkx as nx
 
     draw = partial(nx.random_regular_graph, degree, n)

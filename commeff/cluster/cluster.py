@@ -132,15 +132,13 @@ class Cluster:
         """A cluster of the same hardware with more or fewer nodes."""
         return replace(self, gpus=gpus)
 
-    def with_inter(
-        self, bandwidth: float | None = None, latency: float | None = None, efficiency: float | None = None
-    ) -> Cluster:
+    def with_inter(self, bandwidth: float | None = None, latency: float | None = None) -> Cluster:
         """The same cluster with another NIC; what is not given stays.
 
         >>> Cluster.named("a100_selene").with_inter(bandwidth=1e9).inter
         Link(bandwidth=1000000000.0, latency=6e-06, burst=0.0, efficiency=1.0)
         """
-        settings = {"bandwidth": bandwidth, "latency": latency, "efficiency": efficiency}
+        settings = {"bandwidth": bandwidth, "latency": latency}
         changes = {name: value for name, value in settings.items() if value is not None}
         return replace(self, inter=replace(self.inter, **changes))
 

@@ -73,7 +73,7 @@ class OutOfStep:
 
     def __init__(self, speeds: Speeds, waits_for: WaitsFor, exchange: float = 0.0) -> None:
         if not 0 <= exchange < 1e6:
-            raise ValueError(f"exchange must be seconds of at least 0, got {exchange}")
+            raise ValueError(f"exchange must be seconds in [0, 1000000), got {exchange}")
         self._speeds, self._waits_for, self._exchange = speeds, waits_for, round(exchange * SECOND)
         self._last, self._steps = -1, self._by_step()
         self._latest: tuple[Instant, ...] = ()

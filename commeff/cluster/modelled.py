@@ -141,9 +141,7 @@ def modelled(
     return play(schedule, bill.seconds, bill.coding, steps=steps, compute=compute, backward=backward, overlap=overlap)
 
 
-def modelled_present(
-    sent: Attended, cluster: Cluster, *, steps: int, compute: float = 0.0, collective: str = "auto"
-) -> Modelled:
+def modelled_present(sent: Attended, cluster: Cluster, *, steps: int, compute: float = 0.0) -> Modelled:
     """`modelled` of a run in which some workers are absent: in each step those who are there wait for each other.
 
     Nobody computes in a step without anybody. Who returns gets what the others have from one of them.
@@ -151,15 +149,14 @@ def modelled_present(
     Parameters
     ----------
     sent : what those who are there send.
-    cluster, steps, collective : as of `modelled`.
+    cluster, steps : as of `modelled`.
     compute : seconds of a step.
     """
-
-    all_workers = Billing(cluster, sent.workers, collective)
+    all_workers = Billing(cluster, sent.workers)
 
     @cache
     def billing(members: tuple[int, ...]) -> Billing:
-        return Billing(cluster, len(members), collective, members=members)
+        return Billing(cluster, len(members), members=members)
 
     def price(operation: Operation) -> float:
         if operation.kind == "mix":  # the matrix says who is there

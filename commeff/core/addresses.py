@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from commeff.compressors.boxes import ColumnMap, Shape, Span
+from commeff.boxes import ColumnMap, Shape, Span
 
 
 @dataclass(frozen=True)

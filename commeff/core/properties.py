@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from commeff.compressors import Compressor
+from commeff.compressors import Compressor, Scope
+from commeff.compressors.base import coarsest
 from commeff.core.components import Clips, Component, LocalStep
 from commeff.core.events import OwnPace
 from commeff.core.factories import equal_rates
 from commeff.core.local import Local
-from commeff.core.state import SCOPES, Scope, Stateful, walk
+from commeff.core.state import Stateful, walk
 
 
 def contents(part: Stateful) -> Iterator[Stateful]:
@@ -23,7 +24,7 @@ def contents(part: Stateful) -> Iterator[Stateful]:
 def scope_of(part: Stateful) -> Scope:
     """The unit that blocks of columns must not cut: the widest scope of a part, its compressors and its parts."""
     compressors = (value.scope for value in vars(part).values() if isinstance(value, Compressor))
-    return max((part.traits.scope, *compressors, *(scope_of(inner) for _, inner in part.parts())), key=SCOPES.index)
+    return coarsest(part.traits.scope, *compressors, *(scope_of(inner) for _, inner in part.parts()))
 
 
 def remembers(part: Stateful) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from commeff.boxes import Boxes, ColumnMap
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core.addresses import Address, BoxNames, NamedBox, RowSwap
 from commeff.core.overlap import drain
 from commeff.core.state import Stateful

@@ -8,13 +8,11 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
+from commeff.compressors import Scope
 from commeff.core.addresses import Address, Swap
 from commeff.topologies import Topology
-
-Scope = Literal["coordinate", "tensor", "whole"]
-SCOPES: tuple[Scope, ...] = ("coordinate", "tensor", "whole")
 
 
 @dataclass(frozen=True)

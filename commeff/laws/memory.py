@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff.boxes import Boxes, ColumnMap
 from commeff.communicator import Communicator, Ledger
-from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.saving import MemoryLoader, MemorySaver
 from commeff.core.strategy import Stateful, Strategy

@@ -207,7 +207,7 @@ def _outer_steps(period: int, outer: OptimizerFactory, begin: int, exchange: Exc
             "many steps as delay has"
         )
     step = Outer(Local(outer), {None: Average(), 8: Average(Int8()), 4: Average(Int4())}[bits])
-    every = Every(period, OnHost(step) if host else step, ahead=ahead - begin)
+    every = Every(period, OnHost(step) if host else step, offset=ahead - begin)
     return MixedIn(every, delay, exchange.mixing) if delay or exchange.mixing else every
 
 

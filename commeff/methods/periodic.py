@@ -74,7 +74,7 @@ def post_local_sgd(optimizer: OptimizerFactory, period: int = 16, begin: int = 0
     >>> same(post_local_sgd(SGD, period=2, begin=0), local_sgd(SGD, period=2))
     True
     """
-    return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average(), ahead=-begin), Average()))
+    return Strategy(Local(optimizer), parameters=After(begin, Every(period, Average(), offset=-begin), Average()))
 
 
 def ada_comm(optimizer: OptimizerFactory, period: int = 16, interval: int = 100, decay: float = 0.5) -> Strategy:

@@ -10,8 +10,8 @@ torch has SGD, Adagrad, Adam, AdamW, RAdam, NAdam, Adafactor and more, which are
 """
 
 from commeff.optimizers.adaptive import Adam8bit, AdamSAGE, UncorrectedAdam
-from commeff.optimizers.averaged import EMAMomentum, Lion
 from commeff.optimizers.federated import FedAdam, FedYogi
+from commeff.optimizers.first_moment import EMAMomentum, Lion
 from commeff.optimizers.layerwise import LAMB, LARS, MuonWithAdamW
 from commeff.optimizers.schedule_free import ScheduleFreeAdamW, ScheduleFreeSGD
 from commeff.optimizers.sophia import SophiaG, SophiaH

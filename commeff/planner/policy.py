@@ -97,7 +97,7 @@ class Policy:
         if type(self.unit) is not int or self.unit < 0:
             raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
         if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
-            raise ValueError(f"fragmentation must be a share from 0 to 1, such as 0.1, got {self.fragmentation!r}")
+            raise ValueError(f"fragmentation must be a share in [0, 1), such as 0.1, got {self.fragmentation!r}")
         require.one_of(SCHEDULES, schedule=self.schedule)
         require.one_of(RECOMPUTES, recompute=self.recompute)
         require.one_of(OVERLAPS, overlap=self.overlap)

@@ -170,7 +170,7 @@ class Rehearsal(Communicator):
         """Bill a mixing; each row keeps what it has."""
         if matrix.n != self.n:
             raise ValueError(
-                f"the topology must connect the run's {self.n} workers, got one of {matrix.n}; make both equal"
+                f"the topology must connect the run's {self.n} workers, got one of {matrix.n}: make both equal"
             )
         self.wire.matrix, plans = matrix, self.wire.plans
         if matrix not in plans:

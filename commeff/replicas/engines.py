@@ -12,8 +12,9 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from commeff import require
 from commeff.replicas.arrivals import Listener
-from commeff.replicas.stacked import Batch, Loss, Stacked, put_into, trainable
+from commeff.replicas.stacked import ENGINES, MIXED, Batch, Loss, Stacked, put_into, trainable
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision
 from commeff.sharding.row import complement
 
@@ -209,3 +210,13 @@ class Vmapped(Stacked):
         for field in self.layout.fields:
             self.gradients[:, field.start : field.stop].add_(gradients[field.name].reshape(w, -1), alpha=weight)
         return losses
+
+
+def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
+    """The engine that runs whole models in a precision."""
+    require.one_of(ENGINES, engine=engine)
+    if precision == "fp32":
+        return Vmapped if engine == "vmap" else Stacked
+    if engine != "loop":
+        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
+    return MixedStacked if precision == MIXED else partial(LowStacked, precision=precision)

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from commeff import require
+from commeff.boxes import ColumnMap
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
-from commeff.compressors.boxes import ColumnMap
 from commeff.compressors.layout import one_kind
 from commeff.replicas.arrivals import Arrivals, Listener
 
@@ -244,18 +243,6 @@ def compile_models(models: Sequence[nn.Module]) -> None:
     config.compile_threads = 1  # a process of a run forks no others
     for model in models:
         model.forward = torch.compile(model.forward)
-
-
-def engine_in(precision: str, engine: str) -> Callable[..., Stacked]:
-    """The engine that runs whole models in a precision."""
-    from commeff.replicas import engines  # they extend the class above
-
-    require.one_of(ENGINES, engine=engine)
-    if precision == "fp32":
-        return engines.Vmapped if engine == "vmap" else Stacked
-    if engine != "loop":
-        raise ValueError(f"engine must be loop in 16 bits, got {engine} with precision={precision}: give engine=loop")
-    return engines.MixedStacked if precision == MIXED else partial(engines.LowStacked, precision=precision)
 
 
 def backward(forwards: Sequence[Callable[[], Tensor]], weight: float, together: int) -> Tensor:

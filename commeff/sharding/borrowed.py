@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Replicate, distribute_tensor, placement_types
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from commeff.boxes import Span
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.foreign import Place, Workers, local, resharded
 from commeff.sharding.layout import ShardedLayout

@@ -20,8 +20,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.tensor import DTensor
 
+from commeff.boxes import Span
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.deferred import Numbers, fill
 from commeff.sharding.fit import sharing_faults

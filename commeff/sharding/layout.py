@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from commeff.boxes import Box, ColumnMap, Shape, Span
 from commeff.compressors import Field, Layout
-from commeff.compressors.boxes import Box, ColumnMap, Shape, Span
 from commeff.compressors.layout import Peers, total
 from commeff.compressors.places import Places, Stretches, part
 from commeff.sharding.collectives import Axis

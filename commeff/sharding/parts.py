@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from commeff.boxes import Span
 from commeff.compressors import Field, Layout
-from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.layout import ShardedLayout
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff.boxes import Span
 from commeff.compressors import Field, Layout
-from commeff.compressors.boxes import Span
 from commeff.compressors.layout import one_kind
 from commeff.sharding.collectives import Axis
 from commeff.sharding.precision import AS_MADE, Precision

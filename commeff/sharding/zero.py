@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from commeff.boxes import Span
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Span
 from commeff.sharding.collectives import Axis
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row, complement, rows_of

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from commeff import require
+from commeff.boxes import Boxes, Shape
 from commeff.communicator.wire.group import Processes
-from commeff.compressors.boxes import Boxes, Shape
 from commeff.core.saving import ELSE
 from commeff.files import appearing
 from commeff.training.documents import OTHER_FORMAT, CheckpointRefused, join, plain, read_document, write_document

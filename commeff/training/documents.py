@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from commeff.compressors.boxes import Boxes
+from commeff.boxes import Boxes
 from commeff.files import regular
 
 FORMAT = 4  # 1 did not say whose it was, 2 had all rows of the ledger, 3 had no names of tensors

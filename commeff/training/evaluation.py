@@ -104,7 +104,7 @@ def _norm(row: Tensor, layout: Layout) -> float:
 
 
 def yardsticks(task: Task, initial: nn.Module, norm: float | None = None) -> dict[str, float]:
-    """What the end of a run is held against; see `commeff.training.verdict`.
+    """What the end of a run is held against; see `commeff.training.divergence`.
 
     `start_loss` is the loss of the initial model, `parameter_norm` the norm of its parameters, unless that is given.
     At the end, it is the larger one of this norm and of the average model's.

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from commeff.boxes import Boxes, ColumnMap, Shape
 from commeff.communicator.ledger import TOTALS, whole
-from commeff.compressors.boxes import Boxes, ColumnMap, Shape
 from commeff.core.addresses import Address, BoxNames, NamedBox
 from commeff.core.saving import Fresh, MemoryLoader, MemorySaver
 from commeff.training.run import Run

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from commeff.boxes import Shape
 from commeff.communicator.wire.group import Processes
-from commeff.compressors.boxes import Shape
 from commeff.files import appearing
 from commeff.training.checkpoint import Checkpoints, share_out
 from commeff.training.documents import CheckpointRefused, read_document, write_document

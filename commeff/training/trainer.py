@@ -12,8 +12,10 @@ from torch import nn
 from commeff.communicator import Communicator, barrier
 from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
-from commeff.replicas.stacked import compile_models, engine_in
+from commeff.replicas.engines import engine_in
+from commeff.replicas.stacked import compile_models
 from commeff.training.checkpoint import Checkpoints, ended
+from commeff.training.divergence import blown_up, not_finite
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
 from commeff.training.recorder import Recorder
 from commeff.training.resume import resume
@@ -22,7 +24,6 @@ from commeff.training.settings import RunSettings
 from commeff.training.shared_checkpoints import SharedCheckpoints
 from commeff.training.stop_vote import StopVote
 from commeff.training.task import PartitionedTask, Task, objective
-from commeff.training.verdict import blown_up, not_finite
 
 
 def train(

@@ -62,7 +62,7 @@ class Fragments(Blocks):
     def _twin(self, block: int) -> Transform:
         twin: Any = copy.deepcopy(self._inner)
         every: Every = twin.every if isinstance(twin, MixedIn) else twin
-        every.ahead += every.period * self._turn(block) // self.count
+        every.offset += every.period * self._turn(block) // self.count
         return twin
 
 

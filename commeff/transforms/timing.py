@@ -48,7 +48,7 @@ class ByStep(Transform):
 
 
 class Every(ByStep):
-    """`inner` at the steps k with (k + 1 + ahead) mod period = 0, `otherwise` at the others.
+    """`inner` at the steps k with (k + 1 + offset) mod period = 0, `otherwise` at the others.
 
     Parameters
     ----------
@@ -58,16 +58,16 @@ class Every(ByStep):
         What is used once a period.
     otherwise : Transform, optional
         What is used at the other steps; nothing unless given.
-    ahead : int
+    offset : int
         By how many steps it comes earlier; -b lets the periods begin with step b.
     """
 
-    def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, ahead: int = 0) -> None:
+    def __init__(self, period: int, inner: Transform, otherwise: Transform | None = None, offset: int = 0) -> None:
         require.count(period=period)
-        self.period, self.inner, self.otherwise, self.ahead = period, inner, otherwise or Keep(), ahead
+        self.period, self.inner, self.otherwise, self.offset = period, inner, otherwise or Keep(), offset
 
     def due(self, step: int) -> bool:
-        return (step + 1 + self.ahead) % self.period == 0
+        return (step + 1 + self.offset) % self.period == 0
 
     def timetable(self) -> Timetable:
         return super().timetable().join(Timetable(self.period, sample=self.period))

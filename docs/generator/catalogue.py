@@ -121,11 +121,11 @@ steps ([who takes part](../participation.md))."""
 
 def families() -> dict[str, list[str]]:
     """The methods by the module that has them, each in the order of its module."""
-    found: dict[str, list[str]] = {}
+    members: dict[str, list[str]] = {}
     for name in methods.__all__:
-        found.setdefault(getattr(methods, name).__module__.rpartition(".")[2], []).append(name)
+        members.setdefault(getattr(methods, name).__module__.rpartition(".")[2], []).append(name)
     return {
-        family: sorted(found[family], key=lambda name: getattr(methods, name).__code__.co_firstlineno)
+        family: sorted(members[family], key=lambda name: getattr(methods, name).__code__.co_firstlineno)
         for family in FAMILIES
     }
 
@@ -135,21 +135,21 @@ def _in_order() -> list[str]:
 
 
 def _sent(name: str) -> list[object]:
-    found = facts(name, LAYOUT, WORKERS)
-    shown = ", ".join(word.partition("=")[2] for word in found.setting)
+    method = facts(name, LAYOUT, WORKERS)
+    shown = ", ".join(word.partition("=")[2] for word in method.setting)
     if "period" in node("method", name):
         shown = ", ".join(filter(None, [shown, f"period {node('method', name)['period']}"]))
-    most = "up to " if depends_on_data(found.built) is not None else ""  # values decide: the profile is the most
-    cycle = range(found.sent.first, found.sent.first + found.sent.period)
-    messages = sum(each.messages for step in cycle for each in found.sent.operations(step)) / found.sent.period
+    most = "up to " if depends_on_data(method.built) is not None else ""  # values decide: the profile is the most
+    cycle = range(method.sent.first, method.sent.first + method.sent.period)
+    messages = sum(each.messages for step in cycle for each in method.sent.operations(step)) / method.sent.period
     return [
         f"[{name}][{target('method', name)}]",
         shown,
-        f"{most}{found.sent.payload_bytes / 1e3:,.1f}",
-        f"{most}{found.sent.wire_bytes / 1e3:,.1f}",
+        f"{most}{method.sent.payload_bytes / 1e3:,.1f}",
+        f"{most}{method.sent.wire_bytes / 1e3:,.1f}",
         f"{most}{messages:.3g}",
-        f"{found.state_bytes / 1e6:.3g}",
-        found.returns,
+        f"{method.state_bytes / 1e6:.3g}",
+        method.returns,
     ]
 
 
@@ -168,12 +168,12 @@ others are gathered by everybody. *Blocks*: whether a vector may be compressed i
 
 def _lost(name: str) -> list[object]:
     compressor = build.part(strategy(("method=compressed_sgd", f"compressor={name}"), WORKERS)[1], "compressor")
-    found = lost(compressor)
+    loss = lost(compressor)
     return [
         _setting(compressor),
-        f"{found['bits']:.3g}",
-        "biased" if found["omega"] is None else f"{found['omega']:.3g}",
-        "none" if found["delta"] is None else f"{found['delta']:.3g}",
+        f"{loss['bits']:.3g}",
+        "biased" if loss["omega"] is None else f"{loss['omega']:.3g}",
+        "none" if loss["delta"] is None else f"{loss['delta']:.3g}",
         "yes" if compressor.summable else "no",
         {"coordinate": "any", "tensor": "whole tensors", "whole": "one"}[compressor.scope],
     ]
@@ -181,8 +181,8 @@ def _lost(name: str) -> list[object]:
 
 def _setting(value: Compressor) -> str:
     """The fields of a compressor that say something, without its name."""
-    own = {field.name: getattr(value, field.name) for field in fields(cast(Any, value))}
-    shown = {name: field for name, field in own.items() if field not in (None, ())}
+    values = {field.name: getattr(value, field.name) for field in fields(cast(Any, value))}
+    shown = {name: field for name, field in values.items() if field not in (None, ())}
     parts = [type(field).__name__ if is_dataclass(field) else f"{name} {field}" for name, field in shown.items()]
     return ", ".join(parts)
 

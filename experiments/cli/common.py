@@ -189,10 +189,7 @@ def try_file(option: str, path: Path | None, figure: bool = False) -> None:
     if path is None:
         return
     if figure and path.suffix not in FIGURES:
-        raise ValueError(
-            f"{option} must end with one of {' '.join(FIGURES)}, got {path}: the ending says what kind of figure it "
-            "is; give another name"
-        )
+        raise ValueError(f"{option} must end with one of {' '.join(FIGURES)}, got {path}")
     if path.is_dir():
         raise ValueError(f"{option} must be a file, got the folder {path}; give it a name in there")
     if path.exists() and not os.access(path, os.W_OK):

@@ -144,8 +144,8 @@ def export(
             raise ValueError(f"there is no run {run}: give the folder that `commeff train` has printed")
         adopted(plugin)
 
+        from commeff.boxes import ColumnMap
         from commeff.compressors import Layout
-        from commeff.compressors.boxes import ColumnMap
         from commeff.experiments.config.build import part, strategy
         from commeff.experiments.report.data.records import read_record
         from commeff.experiments.run.origins import inside

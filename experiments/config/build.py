@@ -33,7 +33,7 @@ from commeff.experiments.config.schema import ConfigError, check_version, meshed
 from commeff.experiments.config.settings import LABEL_FLIP, clocked, participates
 from commeff.optimizers.curvature import Flat
 from commeff.replicas import ShardedWorker, Stacked
-from commeff.replicas.stacked import engine_in
+from commeff.replicas.engines import engine_in
 from commeff.sharding.parts import Part
 from commeff.sharding.pieces import fitted
 from commeff.topologies import Topology
@@ -299,6 +299,6 @@ def event_clock_of(config: Mapping[str, Any], task: Task, strategy: Strategy) ->
     """When workers finish their gradients, on a run's simulated clock; None: it has none."""
     if not clocked(config):
         return None
-    from commeff.experiments.config.timing import event_clock  # with the clusters, for runs that have a clock
+    from commeff.experiments.config.clock import event_clock  # with the clusters, for runs that have a clock
 
     return event_clock(config, task, strategy)

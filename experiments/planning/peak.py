@@ -27,7 +27,7 @@ from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Profile
 from commeff.profiling.live import preserved
 from commeff.profiling.rehearsal import Blank
-from commeff.replicas.stacked import engine_in
+from commeff.replicas.engines import engine_in
 from commeff.training.evaluation import measure_final
 from commeff.training.on_device import OnDevice
 from commeff.training.run import Run

@@ -275,7 +275,7 @@ def sized(parameters: float) -> Model:
     [1.0, 1.0, 1.0]
     """
     if not (type(parameters) in (int, float) and 5e7 <= parameters <= 1e13):
-        raise ValueError(f"parameters must be 5e7 to 1e13, such as parameters=7e9, got {parameters!r}: a GPT's are")
+        raise ValueError(f"parameters must be 5e7 to 1e13, such as parameters=7e9, got {parameters!r}")
     heads, layers = np.meshgrid([*range(2, 12), *range(12, 400, 4)], np.arange(2, 800, 2), indexing="ij")
     hidden = 128.0 * heads
     counted = 12 * layers * hidden**2 + (50257 + 2048) * hidden

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import built_in
+from commeff.experiments.report.data.quantities import INNER
 from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.cases import Case, listing
 from commeff.experiments.reproduce.reading import TableError
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 Metric = Callable[[Mapping[str, Any]], Any]
 SECONDS = ("modelled_seconds", "modelled_hours")  # on the table's cluster
 BYTES = ("sent_bytes", "received_bytes")  # by a worker
-AXES = ("pipeline", "shard", "tensor")  # inside a worker
 FINALS = (  # of every run, or of some, beside what its task measures
     *("step", "steps", "workers", "lr", "start_loss", "parameter_norm", "gradient_norm"),
     *("exposed_seconds", "simulated_seconds", "events", "held_bytes", "peak_memory_bytes", *SECONDS, *BYTES),
-    *(f"{axis}_{what}" for axis in AXES for what in ("bytes", "exposed_seconds")),
+    *(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds")),
 )
 TESTED = ("test_loss", "test_accuracy")  # of tasks that hold samples back
 TRAINING = "training"

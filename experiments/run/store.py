@@ -23,7 +23,7 @@ from commeff.files import regular, rewrite
 from commeff.require import did_you_mean
 
 VERSION = 1  # of the store's layout
-STATES = ("queued", "running", "done", "diverged", "failed", "timeout", "oom", "killed", "skipped")
+STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 FINISHED = ("done", "diverged")
 BAD = ("failed", "timeout", "oom", "killed")
 MARKS = ("config.yaml", "status.json", "metrics.jsonl")  # a folder with one of these is a run's

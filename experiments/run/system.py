@@ -89,7 +89,7 @@ def timeout_seconds(environment: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 1 <= seconds < 1e6:
-        raise ValueError(f"COMMEFF_TIMEOUT must be a number of seconds, at least 1, got {text!r}")
+        raise ValueError(f"COMMEFF_TIMEOUT must be seconds in [1, 1000000), got {text!r}")
     return seconds
 
 

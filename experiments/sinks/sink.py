@@ -105,9 +105,9 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"method": {"_target_": "commeff.methods.psgd"}, "steps": 3})
     {'method': 'commeff.methods.psgd', 'steps': 3}
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in config.items():
         key = prefix.rstrip(".") if name == "_target_" else f"{prefix}{name}"
         if name != "_partial_":
-            found |= flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
-    return found
+            settings |= flat(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
+    return settings

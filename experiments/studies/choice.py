@@ -74,17 +74,17 @@ def measured() -> pd.DataFrame:
     return frame[[*METHODS]].assign(**{PSGD: 1.0})
 
 
-def told(rows: Sequence[Gain], steps: pd.DataFrame) -> list[Gain]:
+def with_steps(rows: Sequence[Gain], steps: pd.DataFrame) -> list[Gain]:
     """The gains, with the range of steps of some tasks as evidence."""
     psgd, *others = (replace(each, silence="") for each in rows)
     ranges = {name: (min(column), max(column)) for name, column in steps.items()}
-    found = [
+    known = [
         replace(each, of=replace(each.of, range=ranges[each.name], kinds=("measured", "measured"))) for each in others
     ]
-    return [psgd, *sorted(found, key=lambda gain: (gain.hours or (math.inf,))[-1])]
+    return [psgd, *sorted(known, key=lambda gain: (gain.hours or (math.inf,))[-1])]
 
 
-def taken(rows: Sequence[Gain]) -> str:
+def recommended(rows: Sequence[Gain]) -> str:
     """The method that `commeff gain` says is faster than psgd on every reading, or psgd."""
     _, best = conclusion(rows, "")
     return best.name if best.verdict == "wins" else PSGD
@@ -100,12 +100,12 @@ def priced(network: int) -> list[Gain]:
 def decisions(steps: pd.DataFrame, rows: Sequence[Gain], network: int) -> list[dict[str, Any]]:
     """One for each task that is left out: what is taken, and the regret of each rule."""
     allowed = {each.name: each.break_even for each in rows[1:]} | {PSGD: 1.0}
-    found = []
+    lines = []
     for task in steps.index:
         hours = steps.loc[task] / pd.Series(allowed)  # in units of psgd's
         regret = hours / hours.min() - 1
-        chosen = taken(told(rows, steps.drop(task)))
-        found.append(
+        chosen = recommended(with_steps(rows, steps.drop(task)))
+        lines.append(
             {
                 "Gb/s": network,
                 "task": task,
@@ -117,20 +117,20 @@ def decisions(steps: pd.DataFrame, rows: Sequence[Gain], network: int) -> list[d
                 "chance": regret.mean(),
             }
         )
-    return found
+    return lines
 
 
 def main() -> None:
     """Write the page."""
     steps = measured()
-    found = pd.DataFrame([row for network in NETWORKS for row in decisions(steps, priced(network), network)])
-    rules = [*found.columns[4:]]
-    groups = [(f"{network} Gb/s", rows[rules]) for network, rows in found.groupby("Gb/s")]
+    choices = pd.DataFrame([row for network in NETWORKS for row in decisions(steps, priced(network), network)])
+    rules = [*choices.columns[4:]]
+    groups = [(f"{network} Gb/s", rows[rules]) for network, rows in choices.groupby("Gb/s")]
     regrets = [
         {"network": name, **{rule: f"{rows[rule].mean():.3f} ({rows[rule].max():.2f})" for rule in rules}}
-        for name, rows in [*groups, ("all", found[rules])]
+        for name, rows in [*groups, ("all", choices[rules])]
     ]
-    means = found[rules].mean()
+    means = choices[rules].mean()
     ahead = [rule for rule in rules[1:] if means["gain"] < means[rule]]
     behind = [rule for rule in rules[1:] if rule not in ahead]
     sentence = " ".join(
@@ -143,7 +143,7 @@ def main() -> None:
         Table.of(
             steps.reset_index().to_dict("records"), name="choice_steps", forms=dict.fromkeys(steps.columns, ".2f")
         ),
-        Table.of(found.to_dict("records"), name="choices", forms=dict.fromkeys(rules, ".2f")),
+        Table.of(choices.to_dict("records"), name="choices", forms=dict.fromkeys(rules, ".2f")),
     ]
     question = f"`commeff gain {' '.join(JOB)}`, 8 nodes of 8 GPUs, with {', '.join(map(str, NETWORKS))} Gb/s of a node"
     Page("choice", PAGE, tables, words={"command": COMMAND, "sentence": sentence, "question": question}).write(FOLDER)

@@ -71,7 +71,7 @@ def test_before_it_begins_it_is_parallel_sgd_and_the_anchor_is_taken_then(begin:
     kept = Strategy(
         Local(SGD),
         After(begin, Keep(), Average()),
-        After(begin, Every(4, Outer(Local(OUTER), Average()), ahead=-begin), Keep()),
+        After(begin, Every(4, Outer(Local(OUTER), Average()), offset=-begin), Keep()),
     )
     assert followed(kept, begin, period=4) > 1e-2, "with the first anchor it would jump back"
 

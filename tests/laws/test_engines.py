@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, Local, Strategy, laws, methods, topologies
+from commeff.boxes import Boxes
 from commeff.communicator.collectives import COLLECTIVES
 from commeff.communicator.wire import shared_memory as shared
 from commeff.compressors import (
@@ -28,7 +29,6 @@ from commeff.compressors import (
     Threshold,
     TopK,
 )
-from commeff.compressors.boxes import Boxes
 from commeff.core import Chain, saving
 from commeff.transforms import (
     Average,

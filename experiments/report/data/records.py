@@ -19,10 +19,9 @@ from commeff.experiments.escape import visible
 from commeff.experiments.report.data.statistics import first_reached
 from commeff.experiments.run.origins import inside
 from commeff.experiments.run.reading import parse_yaml, read_mapping, read_text
-from commeff.experiments.run.store import MARKS, check_store, state_of, typed
-from commeff.training.verdict import blown_up, learned_nothing
+from commeff.experiments.run.store import MARKS, STATES, check_store, state_of, typed
+from commeff.training.divergence import blown_up, learned_nothing
 
-STATES = ("done", "diverged", "failed", "oom", "timeout", "killed", "skipped", "running", "queued")
 ENDED_BADLY = ("diverged", "failed", "oom", "timeout", "killed", "skipped")
 UNFINISHED = ("running", "queued", "killed")
 COUNTED = ("workers", "nproc", "steps", "seed")  # whole numbers of a configuration

@@ -12,9 +12,9 @@ import pandas as pd
 
 from commeff.experiments.grid.plan.spec import STEPS_TO_TARGET
 from commeff.experiments.report.data.grids import StoredCell, StoredGrid, leaves
-from commeff.experiments.report.data.records import STATES, UNFINISHED, Record
+from commeff.experiments.report.data.records import UNFINISHED, Record
 from commeff.experiments.report.data.statistics import Estimate, best, estimate, spans
-from commeff.experiments.run.store import FINISHED
+from commeff.experiments.run.store import FINISHED, STATES
 
 Labels = tuple[tuple[str, str], ...]
 

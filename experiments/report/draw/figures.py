@@ -262,12 +262,12 @@ def canvas(figure: Figure) -> Canvas:
     return drawn
 
 
-def print_to(canvas: Canvas, path: Path, dpi: int = 110) -> None:
+def print_to(canvas: Canvas, path: Path) -> None:
     """Write a canvas; the file's ending says whether it is PDF, PNG or SVG."""
     kind = path.suffix[1:]
     metadata = {"pdf": NO_DATE, "svg": {"Date": None, "Creator": None}}.get(kind, {"Software": None})
     with writing(path), open(path, "wb", opener=regular) as file:
-        canvas.savefig(file, format=kind, dpi=dpi, metadata=metadata)
+        canvas.savefig(file, format=kind, dpi=110, metadata=metadata)
 
 
 def write_csv(data: pd.DataFrame, path: Path, digits: int | None = None) -> None:

@@ -18,7 +18,8 @@ from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
 from commeff.experiments.studies.bench.subjects import SGD, Step, library, loop, resnet20
 from commeff.experiments.tasks.language.presets import preset
-from commeff.replicas.stacked import compile_models, engine_in
+from commeff.replicas.engines import engine_in
+from commeff.replicas.stacked import compile_models
 
 LENGTH = 2**27  # numbers of a codec's vector, about those of GPT-2: 512 MiB, several times a GPU's cache
 CALLS = 3  # steps that are timed together

@@ -11,7 +11,7 @@ from commeff import methods
 from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.subjects import SGD, Step, library, loop, noise
-from commeff.replicas.stacked import engine_in
+from commeff.replicas.engines import engine_in
 
 WORKERS, BATCH = 8, 16
 MODELS = ("resnet20", "resnet8")

@@ -103,7 +103,7 @@ def load(folder: Path, dropout: float | None = None) -> nn.Module:
         if tensor is None or tensor.shape != expected.shape:
             got = "none" if tensor is None else str(tuple(tensor.shape))
             must = f"{hub_name} must have shape {tuple(expected.shape)} as {CONFIG} has it"
-            raise DataError(f"{must}, got {got}: correct that")
+            raise DataError(f"{must}, got {got}")
         state[name] = tensor
     head = tensors.pop("lm_head.weight", None)
     if tied and head is not None and not torch.equal(head, state["tokens.weight"]):

@@ -146,8 +146,8 @@ class Language(Settled):
         """The preset, beside which no shape is given."""
         defaults = inspect.signature(Language).parameters
         folder = _folder(name)
-        own = {key: value for key, value in shape.items() if not (folder and key == "dropout")}
-        if changed := [f"{key}={value}" for key, value in own.items() if value != defaults[key].default]:
+        given = {key: value for key, value in shape.items() if not (folder and key == "dropout")}
+        if changed := [f"{key}={value}" for key, value in given.items() if value != defaults[key].default]:
             raise ValueError(
                 f"{' '.join(changed)} must be left out with model={name}, which has its own shape: leave out, or take "
                 "model=gpt"

@@ -132,12 +132,11 @@ def describe(folder: Path) -> Tokens:
     if not isinstance(vocabulary, int) or not _whole(vocabulary, 1, 1 << 32) or dtype not in list(DTYPES):
         raise DataError(
             f"{path} must give a vocabulary and a dtype, uint16 or uint32, got {str(vocabulary)[:40]!r} and "
-            f"{str(dtype)[:40]!r}: tokenise the text anew, or correct it"
+            f"{str(dtype)[:40]!r}: tokenise the text anew"
         )
     if separator is not None and not _whole(separator, 0, vocabulary - 1):
         raise DataError(
-            f"the separator in {path} must be a token below {vocabulary}, or null, got {str(separator)[:40]!r}: "
-            "correct it"
+            f"the separator in {path} must be a token below {vocabulary}, or null, got {str(separator)[:40]!r}"
         )
     if not isinstance(sizes, dict) or not all(_whole(size, 0, 1 << 62) for size in sizes.values()):
         raise DataError(f"the tokens in {path} must be counts by file name: tokenise the text anew, or leave them out")

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 from commeff import Communicator, Layout, methods, topologies
+from commeff.boxes import Boxes, ColumnMap
 from commeff.compressors import Natural, TopK
-from commeff.compressors.boxes import Boxes, ColumnMap
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import decaying_matrices, scheduled

@@ -17,7 +17,7 @@ from commeff.compressors import TopK
 from commeff.core import Keep
 from commeff.core.properties import is_rowwise
 from commeff.replicas import LowStacked, MixedStacked
-from commeff.replicas.stacked import engine_in
+from commeff.replicas.engines import engine_in
 from commeff.sharding import Mesh
 from commeff.sharding.pieces import fitted
 from commeff.sharding.precision import PRECISIONS, LossScale, named_precision, step_of_finite

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from commeff.boxes import ColumnMap
 from commeff.compressors import Layout
-from commeff.compressors.boxes import ColumnMap
 from commeff.compressors.places import Places
 from commeff.sharding import Shard
 from commeff.sharding.layout import RankColumnMap

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import nn
 
+from commeff.boxes import Span
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Span
 from commeff.sharding import Axis, Plan, Shard
 from commeff.sharding.fit import cut_of, styles
 from commeff.sharding.layout import ShardedLayout

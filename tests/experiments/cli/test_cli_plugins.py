@@ -402,9 +402,7 @@ def outer_gossip(optimizer: OptimizerFactory, outer: OptimizerFactory, topology:
 def test_common_memories_must_exist_and_belong_to_what_can_agree(tmp_path):
     """Whether an outer step agrees is decided by the average inside: its anchor may be named."""
     (tmp_path / "common.py").write_text(COMMON)
-    broken = {
-        v.name: (v.law, v.sentence) for v in check_plugin(str(tmp_path / "common.py")) if v.state == "broken"
-    }
+    broken = {v.name: (v.law, v.sentence) for v in check_plugin(str(tmp_path / "common.py")) if v.state == "broken"}
     assert {name: law for name, (law, _) in broken.items()} == dict.fromkeys(
         ("misspelt", "unsaid"), "agrees where it says so"
     )

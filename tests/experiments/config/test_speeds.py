@@ -15,9 +15,9 @@ from commeff.cluster import Cluster
 from commeff.core.events import WaitsFor
 from commeff.core.properties import own_pace
 from commeff.experiments.config.build import build
+from commeff.experiments.config.clock import lone_exchange
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
-from commeff.experiments.config.timing import lone_exchange
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.figures import write

@@ -24,7 +24,7 @@ from commeff.experiments.report.write import table_details
 from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
-from commeff.training.verdict import APART, WORSE
+from commeff.training.divergence import APART, WORSE
 from tests.experiments.report.report_stores import Forged, forge
 
 QUADRATIC = ["task=quadratic", "task.equal_curvature=true", "workers=8", "steps=100"]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
+from commeff.boxes import ColumnMap
 from commeff.compressors import Layout
-from commeff.compressors.boxes import ColumnMap
 from commeff.experiments.config.build import part
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError

@@ -85,9 +85,7 @@ def test_a_sink_that_is_not_there_is_refused(word: str, reason: str) -> None:
 @pytest.mark.parametrize("name", SINKS)
 def test_a_package_that_is_not_here_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "find_spec", lambda package: None)
-    with pytest.raises(
-        ConfigError, match=rf"log={name} needs the package {name}.*pip install 'commeff\[{name}\]'"
-    ):
+    with pytest.raises(ConfigError, match=rf"log={name} needs the package {name}.*pip install 'commeff\[{name}\]'"):
         compose([*WORDS, f"log={name}"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commeff.training.verdict import APART, WORSE, blown_up, worse
+from commeff.training.divergence import APART, WORSE, blown_up, worse
 
 GOOD = {"start_loss": 2.0, "val_loss": 0.5, "train_loss": 0.4, "consensus_distance": 1.0, "parameter_norm": 5.0}
 FAR = {"consensus_distance": 5.0 * APART * 1.01}

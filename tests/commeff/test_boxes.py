@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
+from commeff.boxes import Boxes, ColumnMap
 from commeff.compressors import Layout
-from commeff.compressors.boxes import Boxes, ColumnMap
 
 LAYOUT = Layout.of([("matrix", (4, 3)), ("cube", (2, 3, 2)), ("number", ()), ("vector", (5,))])
 

@@ -20,8 +20,8 @@ from commeff.training.sharding import on_mesh
 from commeff.training.task import objective
 from commeff.training.trainer import train
 from tests.commeff.sharding.test_rounding import Narrow
-from tests.commeff.sharding.test_shared_checkpoints import alone
 from tests.commeff.sharding.test_trainer import SGD, Tokens
+from tests.commeff.training.test_shared_checkpoints import alone
 from tests.laws.processes import on_processes
 
 
