@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from commeff import methods
+from commeff.cluster.hardware import read_gpu
 from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench import codecs, mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
@@ -25,7 +26,7 @@ LENGTH = 2**27  # numbers of a codec's vector, about those of GPT-2: 512 MiB, se
 CALLS = 3  # steps that are timed together
 WORKERS, IMAGES = 8, 128
 SEQUENCES, CONTEXT, VOCABULARY = 16, 1024, 50304
-PEAK = 989e12  # dense FLOP/s in bfloat16 of H100 and H200 (NVIDIA's datasheets)
+PEAK = read_gpu("gpu", "h200_141g").peak_flops["bf16"]  # what docs/processes.md was measured on
 GPT2 = preset("gpt2")
 ADAMW = partial(torch.optim.AdamW, lr=3e-4, betas=(0.9, 0.95), fused=True)
 

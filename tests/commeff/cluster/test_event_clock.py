@@ -151,8 +151,8 @@ def test_a_trace_goes_round_across_chunks():
         ({"seconds": 0.0}, "seconds must lie in"),
         ({"spread": -1.0}, "spread must be at least 0"),
         ({"straggler": 0.0}, "straggler must lie in"),
-        ({"trace": {4: [1.0]}}, "a trace must name workers from 0 to 3"),
-        ({"trace": {0: [1.0, 0.0]}}, "seconds above 0"),
+        ({"trace": {4: [1.0]}}, "a trace must give each worker from 0 to 3"),
+        ({"trace": {0: [1.0, 0.0]}}, r"seconds in \(0, 1000000\)"),
     ],
 )
 def test_speeds_that_cannot_be_are_refused(wrong, words):

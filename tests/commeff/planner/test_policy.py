@@ -40,7 +40,7 @@ KEYS = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200, kv_he
         ({"recompute_every": 2}, "recompute must be selective or full with recompute_every=2"),
         ({"recompute": "full", "recompute_every": 0}, "recompute_every must be .* got 0"),
         ({"loss_chunks": 0}, "loss_chunks must be .* got 0"),
-        ({"fragmentation": 1.0}, "fragmentation must be a share from 0 to 1, such as 0.1, got 1.0"),
+        ({"fragmentation": 1.0}, "fragmentation must be a share in .*, such as 0.1, got 1.0"),
         ({"reshard": False}, "zero must be 3 with unit"),
         ({"fp32_parameters": True}, "zero must be 3 with unit"),
         ({"sequence_parallel": 2}, "true or false"),
