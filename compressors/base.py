@@ -228,6 +228,8 @@ class ScaledTogether(Together[ScaledRows]):
 
     @classmethod
     def samples(cls) -> list[Self]:
-        kinds = [kind for kind in ScaledRows.__subclasses__() if not isabstract(kind)]
-        samples = [sample for kind in kinds for sample in kind.samples() if sample.exact_on_pieces]
-        return [cls(sample, Layout.flat(24)) for sample in samples]
+        kinds = ScaledRows.__subclasses__()
+        for kind in kinds:  # and the subclasses of these
+            kinds += kind.__subclasses__()
+        samples = [sample for kind in kinds if not isabstract(kind) for sample in kind.samples()]
+        return [cls(sample, Layout.flat(24)) for sample in samples if sample.exact_on_pieces]

@@ -245,3 +245,11 @@ def test_the_files_of_a_room_form_no_circles() -> None:
     trees["commeff.core.state"].body += ast.parse("from commeff.core.strategy import Strategy").body
     (circle,) = file_circles(trees)
     assert {"commeff.core.state", "commeff.core.strategy"} <= {*circle}
+
+
+def test_a_circle_inside_functions_is_one() -> None:
+    trees = {
+        "room.a": ast.parse("def f():\n    from room.b import g"),
+        "room.b": ast.parse("def g():\n    from room.a import f"),
+    }
+    assert file_circles(trees) == [["room.a", "room.b"]]

@@ -63,7 +63,7 @@ class Speeds:
         for worker, times in self.trace.items():
             if not 0 <= worker < self.n or not times or not all(0 < seconds < 1e6 for seconds in times):
                 raise ValueError(
-                    f"a trace must give each worker from 0 to {self.n - 1} seconds in (0, 1000000), got worker "
+                    f"a trace must name workers from 0 to {self.n - 1}, with seconds in (0, 1000000), got worker "
                     f"{worker} with {list(times)[:3]}"
                 )
 

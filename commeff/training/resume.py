@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from commeff.core.properties import own_pace
@@ -11,6 +12,7 @@ from commeff.training.recorder import Recorder
 from commeff.training.run import Run
 from commeff.training.shared_checkpoints import SharedCheckpoints
 
+LOG = logging.getLogger(__name__)
 INSTEAD = "go on from another run, or begin anew"
 
 
@@ -56,6 +58,8 @@ def resume(
             reason = f"{recorder.path} lacks rows that the checkpoint has"
             raise CheckpointRefused(f"{reason}; delete {recorder.path.parent} to start anew")
         recorder.rewind(run.step)  # what a killed run wrote after its last checkpoint will be written again
+        if run.step:
+            LOG.info("%s goes on from step %d", recorder.path.parent, run.step)
 
 
 def _check_clock(run: Run) -> None:

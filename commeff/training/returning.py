@@ -126,7 +126,7 @@ class RowReader(RowSwap):
 
     Attributes
     ----------
-    found : dict of str to Tensor
+    values : dict of str to Tensor
         The copies.
     """
 

@@ -140,7 +140,7 @@ class PairAverage(Asynchronous):
 
     def __init__(self, topology: Topology, seed: int = 0, one_sided: bool = False) -> None:
         super().__init__(WaitsFor())
-        self.topology, self.seed = fitting(topology), seed
+        self.topology, self.seed, self.one_sided = fitting(topology), seed, one_sided
         if one_sided and topology.period != 1:
             raise ValueError("one_sided needs a fixed topology, got one that changes: a worker stays on its side")
         self._asking = torch.from_numpy(sides(topology)) if one_sided else None

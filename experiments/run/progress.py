@@ -4,6 +4,7 @@ and the signals that end it.
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -38,34 +39,42 @@ class Stop:
 def reporter(config: Mapping[str, Any], folder: Path, shown: bool = True) -> Iterator[Progress]:
     """The function that a run calls after every step, with the steps done and the last row of measurements.
 
-    Its first call says where the run goes on, and the `opening`: a run has forked its processes by then, and asking for
-    a GPU disturbs no fork.
+    Its first call says the `opening`: a run has forked its processes by then, and asking for a GPU disturbs no fork.
     """
     if not shown:
         yield lambda step, row: None
         return
-    step = _step_of_checkpoint(folder)
-    resumed = [f"{folder} goes on from step {step}"] if step else []
-    with _shown(config, folder) as progress:
+    with _shown(config, folder) as progress, _resuming():
         untold = [config]
 
         def show(step: int, row: dict[str, Any]) -> None:
             with suppress(OSError):
-                for line in (*resumed, *opening([untold.pop()])) if untold else ():
+                for line in opening([untold.pop()]) if untold else ():
                     print(line, file=sys.stderr)
             progress(step, row)
 
         yield show
 
 
-def _step_of_checkpoint(folder: Path) -> int | None:
-    """Of the last one in a run's folder; None where there is none, or none that the run would take."""
-    from commeff.training.checkpoint import Checkpoints
-    from commeff.training.documents import CheckpointRefused
+class _Spoken(logging.Handler):
+    """Prints what is logged where standard error is by then: forks move it."""
 
-    with suppress(CheckpointRefused, OSError):
-        return Checkpoints(folder / "checkpoints").step()
-    return None
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):
+            print(record.getMessage(), file=sys.stderr)
+
+
+@contextmanager
+def _resuming() -> Iterator[None]:
+    """A run says from which step it goes on, in this process or a fork."""
+    log, handler = logging.getLogger("commeff.training.resume"), _Spoken()
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(logging.NOTSET)
 
 
 def opening(configs: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -250,8 +250,8 @@ class Supervised(ABC):
                     if numbers.shape != targets.shape[:1]:
                         raise ValueError(
                             f"{name} must be a number of each of the {len(targets)} samples, got shape "
-                            f"{tuple(numbers.shape)}: "
-                            + ("give both one shape, as outputs[:, 0]" if numbers.ndim else "give reduction='none'")
+                            f"{tuple(numbers.shape)}: give outputs and targets one shape and reduction='none', then "
+                            "the mean over all axes but the first"
                         )
                     sums[name] = sums.get(name, 0.0) + float(numbers.sum(dtype=torch.float64))
         return {name: total / len(samples) for name, total in sums.items()}

@@ -151,7 +151,7 @@ def test_a_trace_goes_round_across_chunks():
         ({"seconds": 0.0}, "seconds must lie in"),
         ({"spread": -1.0}, "spread must be at least 0"),
         ({"straggler": 0.0}, "straggler must lie in"),
-        ({"trace": {4: [1.0]}}, "a trace must give each worker from 0 to 3"),
+        ({"trace": {4: [1.0]}}, "a trace must name workers from 0 to 3"),
         ({"trace": {0: [1.0, 0.0]}}, r"seconds in \(0, 1000000\)"),
     ],
 )
@@ -164,3 +164,9 @@ def test_the_slowest_workers_do_not_run_back_in_time():
     """Nanoseconds that no 64 bits hold are as many as they do."""
     slow = Speeds(2, seconds=9e5, straggler=9e5)
     assert slow.nanoseconds(0, 0) < slow.nanoseconds(1, 0) == 9 * 10**18
+
+
+@pytest.mark.parametrize("exchange", [-1.0, 1e6, float("nan")])
+def test_an_exchange_that_cannot_be_is_refused(exchange):
+    with pytest.raises(ValueError, match=r"exchange must be seconds in \[0, 1000000\)"):
+        play(Speeds(2), exchange=exchange)

@@ -142,6 +142,7 @@ def test_methods_are_told_apart_by_what_they_were_given() -> None:
     texts = [describe(methods.dsgd(SGD, graph)) for graph in graphs]
     texts += [describe(methods.compressed_sgd(SGD, TopK(k=k))) for k in (1, 2)]
     texts += [describe(methods.psgd(partial(torch.optim.SGD, lr=0.1, momentum=m))) for m in (0.0, 0.9)]
+    texts += [describe(methods.ad_psgd(SGD, topologies.ring(4), one_sided=side)) for side in (False, True)]
     assert len({*texts}) == len(texts)
     assert texts[0] == describe(methods.dsgd(SGD, topologies.ring(4)))
     assert not any("0x" in text for text in texts), "no addresses"

@@ -182,6 +182,12 @@ def test_every_wrong_plug_in_is_listed_here(verdicts) -> None:
         assert {verdict.name for verdict in found} - {"WrongTwice"} == set(WRONG[kind])
 
 
+def test_a_memory_that_other_processes_misread_is_not_blamed_on_absent_workers(verdicts) -> None:
+    of = {v.law: v.state for v in verdicts["methods"] if v.name == "shares_what_each_worker_has"}
+    assert of["resumes on other processes"] == "broken"
+    assert of["leaves the absent alone"] == "waits"
+
+
 def test_all_broken_laws_are_said_and_consequences_are_not(verdicts) -> None:
     of = {name: [v for v in verdicts["compressors"] if v.name == name] for name in ("WrongTwice", "DrawsGlobally")}
     assert [v.law for v in of["WrongTwice"] if v.state == "broken"] == ["unbiased", "scope"]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
+from commeff.experiments.run.progress import Stop, reporter
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
@@ -52,18 +54,25 @@ def test_processes_give_the_run_of_one(method: list[str], model: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 4)])
-def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_another_number_of_processes(
+    before: int, after: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     words = [*SMALL, *METHODS[1], "model=cnn", "optimizer=nesterov"]
     first, second = (compose([*words, f"nproc={n}"]) for n in (before, after))
     assert run_id(first) == run_id(second)
     run_one(compose(words), tmp_path / "whole")
-    options = [f"nproc={before}", "checkpoint_every=2"]
-    halted = begin(tmp_path / "store", *words, *options, stderr=subprocess.PIPE)
-    folder = tmp_path / "store" / run_id(first)
-    assert checkpointed(tmp_path / "store") == folder
-    halted.send_signal(signal.SIGINT)
-    halted.communicate(timeout=owned.PATIENCE)
-    assert run_one(second, folder)["state"] == "done"
+    folder, stop, votes = tmp_path / "store" / run_id(first), Stop(), count()
+
+    def three_steps(step: int, row: dict[str, Any]) -> None:
+        stop.requested = before == 1 and step == 3
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("commeff.training.stop_vote.StopVote.passed", lambda vote, wish: next(votes) == 3)
+        assert run_one(first, folder, three_steps, stop) == {"state": "killed", "steps": 3}
+    with reporter(second, folder) as progress:
+        assert run_one(second, folder, progress)["state"] == "done"
+    assert capfd.readouterr().err.count(f"{folder} goes on from step 3\n") == 1
+    assert not any("goes on" in log.read_text() for log in folder.glob("logs/*")), "it belongs on the terminal"
     same(tmp_path / "whole", folder)
 
 

@@ -145,7 +145,9 @@ def test_other_workers_begin_at_the_mean(text: Path, tmp_path: Path, caplog: pyt
     same = {name: rows(first)[-1][name] for name in ("val_loss", "train_loss")}
     assert {name: summary[name] for name in same} == pytest.approx(same, abs=1e-12)
     assert summary["local_val_loss"] == summary["val_loss"]
-    further = trained(tmp_path, config(text, "workers=3", f"resume_from={first}"))
+    with caplog.at_level("INFO", "commeff.training.resume"):
+        further = trained(tmp_path, config(text, "workers=3", f"resume_from={first}"))
+    assert f"{further} goes on from step {STOP}\n" in caplog.text
     assert [row["samples"] for row in rows(further)] == [16, 32, 32 + 24]
 
 

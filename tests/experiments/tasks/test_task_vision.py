@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from commeff.experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFolder
+from commeff.experiments.tasks import CIFAR10, DataError, FashionMNIST, ImageFolder, Samples, Supervised
 from commeff.experiments.tasks import cifar10 as cifar10_files
 from commeff.experiments.tasks import fashion_mnist as fashion_files
 from commeff.experiments.tasks.images import statistics
@@ -302,3 +303,11 @@ def test_the_exact_subset_loads_and_the_constants_are_near_its_statistics() -> N
     assert (len(task.train), len(task.validation), len(task.held_back)) == (7261, 807, 1017)
     for found, constant in zip(statistics(task.train.inputs), (cifar10_files.MEAN, cifar10_files.STD), strict=True):
         assert found == pytest.approx(constant, abs=0.004)
+
+
+@pytest.mark.parametrize("loss", [lambda a, b: (a - b).sum(), lambda a, b: a[:, None] - b])
+def test_a_loss_of_another_shape_is_told_by_its_cure(loss: Callable[..., torch.Tensor]) -> None:
+    task: Any = SimpleNamespace(losses=loss, measures=lambda outputs, targets: {})
+    samples = Samples(torch.randn(4, 3), torch.randn(4))
+    with pytest.raises(ValueError, match="one shape and reduction='none'"):
+        Supervised._measure(task, torch.nn.Sequential(torch.nn.Linear(3, 1), torch.nn.Flatten(0)), samples)
