@@ -15,7 +15,7 @@ import pytest
 
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
-from commeff.experiments.run.progress import Stop, reporter
+from commeff.experiments.run.progress import Stop
 from commeff.experiments.run.runner import run_one
 from commeff.experiments.run.store import RunFolder
 from commeff.training.checkpoint import Checkpoints
@@ -54,9 +54,7 @@ def test_processes_give_the_run_of_one(method: list[str], model: str, tmp_path: 
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 4)])
-def test_a_run_goes_on_with_another_number_of_processes(
-    before: int, after: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_goes_on_with_another_number_of_processes(before: int, after: int, tmp_path: Path) -> None:
     words = [*SMALL, *METHODS[1], "model=cnn", "optimizer=nesterov"]
     first, second = (compose([*words, f"nproc={n}"]) for n in (before, after))
     assert run_id(first) == run_id(second)
@@ -69,10 +67,9 @@ def test_a_run_goes_on_with_another_number_of_processes(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("commeff.training.stop_vote.StopVote.passed", lambda vote, wish: next(votes) == 3)
         assert run_one(first, folder, three_steps, stop) == {"state": "killed", "steps": 3}
-    with reporter(second, folder) as progress:
-        assert run_one(second, folder, progress)["state"] == "done"
-    assert capfd.readouterr().err.count(f"{folder} goes on from step 3\n") == 1
-    assert not any("goes on" in log.read_text() for log in folder.glob("logs/*")), "it belongs on the terminal"
+    resumed = begin(tmp_path / "store", *words, f"nproc={after}", stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    _, told = resumed.communicate(timeout=owned.PATIENCE)
+    assert told.count(f"{folder} goes on from step 3\n") == 1, told
     same(tmp_path / "whole", folder)
 
 
