@@ -31,8 +31,8 @@ Written by `{command}` at commit {commit} from the records beside the pages of t
 
 All runs of a table that train the same model see equally many samples. A run ends at some validation loss or
 accuracy, the quantity by which its table chooses rates. `steps` is T / t: parallel SGD's run on the same model and data
-has T steps, and was as good at step t. Values are means over five seeds, of five_tasks over three. Between two
-evaluations parallel SGD's curve is taken to be straight. A method that ends better than parallel SGD has 1.
+has T steps, and was as good at step t. Values are means over seeds. Between two evaluations parallel SGD's curve is
+taken to be straight. A method that ends better than parallel SGD has 1. Runs that two tables share stand once.
 
 At t the learning rate of parallel SGD has not fallen to its end yet. A run of parallel SGD that is planned for t steps
 would end better, so `steps` is a lower bound.
@@ -80,6 +80,7 @@ def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
             "table": table,
             "variant": ", ".join([name, *subject(settings), f"n = {settings['workers']}"]),
             "metric": metric,
+            "seeds": len(case.runs),
             "parallel SGD": other.iloc[-1],
             "own": own.iloc[-1],
             "steps": ratio(own, other, higher_is_better(metric)),
@@ -97,7 +98,8 @@ def recorded(table: str) -> Results:
 
 def main() -> None:
     """Write the page."""
-    every = [row for table in TABLES for row in rows(table, recorded(table))]
+    every = pd.DataFrame([row for table in TABLES for row in rows(table, recorded(table))])
+    every = every.drop_duplicates(["parallel SGD", "own"]).to_dict("records")
     forms = {"parallel SGD": ".4f", "own": ".4f", "steps": ".2f"}
     Page("steps", PAGE, [Table.of(every, name="steps", forms=forms)], words={"command": COMMAND}).write(FOLDER)
 
