@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from commeff.communicator import Communicator, observe
 from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
 from commeff.sharding import Axis, Computation, Mesh, Objective
+from commeff.sharding.computation import Scored, Scores
 from commeff.sharding.layout import RankColumnMap
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision, raised
 from commeff.sharding.rows import build_row
@@ -56,7 +58,8 @@ class ShardedWorker:
     scale : LossScale or None
         The factor of the loss, in fp16.
     models : list of nn.Module
-        The worker's model as a function: all of its ranks call it, and each gets the outputs of the whole.
+        The worker's model as a function: all of its ranks call it, and each gets the outputs of the whole, or what
+        `commeff.sharding.score` makes of them.
     buffers : dict of str to (1, ...)
         BatchNorm's statistics, for example.
 
@@ -236,7 +239,7 @@ def all_used(missing: Iterable[str]) -> None:
         )
 
 
-class _Function(nn.Module):
+class _Function(Scored):
     """A computation as a module; in evaluation, shard ranks deal the samples among them, if they can do so equally."""
 
     def __init__(self, computation: Computation, shard: Axis, dtype: torch.dtype | None) -> None:
@@ -247,14 +250,26 @@ class _Function(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """The outputs of the whole model."""
-        shared = self._deals(inputs)
-        parts = tuple(self._shard.part(x, 0) for x in inputs) if shared else inputs
-        out = self._computation.forward(*lowered(parts, self._dtype))
-        out = self._shard.gather(out, 0) if shared else out
-        return out if self._dtype is None else out.float()
+        return self.score(_whole, inputs, None)
+
+    def score(self, scores: Scores, inputs: Batch, targets: Any) -> Tensor:
+        """As `commeff.sharding.score`."""
+        if shared := self._deals(inputs):
+            inputs, targets = tree_map_only(Tensor, lambda x: self._shard.part(x, 0), (inputs, targets))
+
+        def read(outputs: Tensor) -> Tensor:
+            outputs = outputs if self._dtype is None else outputs.float()
+            return scores(outputs, targets, self._computation.vocabulary)
+
+        out = self._computation.forward(read, *lowered(inputs, self._dtype))
+        return self._shard.gather(out, 0) if shared else out
 
     def _deals(self, inputs: Batch) -> bool:
         """Whether each rank computes its share; statistics that are re-estimated meanwhile are of all samples."""
         if self._shard.size == 1 or torch.is_grad_enabled() or any(len(x) % self._shard.size for x in inputs):
             return False
         return not any(module.training for module in self.modules())
+
+
+def _whole(outputs: Tensor, _: Any, vocabulary: Axis | None) -> Tensor:
+    return outputs if vocabulary is None else vocabulary.gather(outputs, -1)

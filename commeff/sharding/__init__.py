@@ -11,7 +11,7 @@ workers form the worker axis's groups, in which the strategy talks: a method act
 """
 
 from commeff.sharding.collectives import Axis
-from commeff.sharding.computation import Computation, Objective, OnePass
+from commeff.sharding.computation import Computation, Objective, OnePass, score
 from commeff.sharding.layers import Layers
 from commeff.sharding.mesh import AXES, Mesh
 from commeff.sharding.plan import (
@@ -26,7 +26,7 @@ from commeff.sharding.plan import (
 )
 from commeff.sharding.shard import Shard
 from commeff.sharding.tensor import split
-from commeff.sharding.vocabulary import cross_entropy
+from commeff.sharding.vocabulary import cross_entropy, guesses, token_losses
 
 __all__ = [
     "AXES",
@@ -46,5 +46,8 @@ __all__ = [
     "Style",
     "VocabularyParallel",
     "cross_entropy",
+    "guesses",
+    "score",
     "split",
+    "token_losses",
 ]

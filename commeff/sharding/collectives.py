@@ -113,7 +113,7 @@ class Axis:
         return x.chunk(self.size, dim)[self.rank]
 
     def broadcast(self, x: Tensor, source: int = 0) -> None:
-        """Make x that of one rank, in place. It happens once, or in an evaluation, and is not counted.
+        """Make x that of one rank, in place. It happens once, and is not counted.
 
         What is on the meta device has no numbers; each rank is to make its own, the same as others do.
         """

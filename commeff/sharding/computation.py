@@ -1,12 +1,13 @@
 """How the ranks of a worker compute a gradient together: the seam between a run and whatever splits a model.
 
 `commeff.replicas.ShardedWorker` puts the parameters of a `Computation` into a row, deals a worker's minibatches, and
-asks for gradients and, in an evaluation, for outputs. Pipelines, stage 3 of ZeRO, recomputation and half precision are
-other computations, or one around another; neither the trainer nor a method knows which.
+asks for gradients and, in an evaluation, for what is read off outputs. Pipelines, stage 3 of ZeRO, recomputation and
+half precision are other computations, or one around another; neither the trainer nor a method knows which.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from commeff.sharding.collectives import Axis
 
 Batch = tuple[Tensor, ...]
+Scores = Callable[[Tensor, Any, Axis | None], Tensor]
 
 
 class Objective(NamedTuple):
@@ -67,8 +69,11 @@ class Computation(Protocol):
         at once. Gives the mean loss, a scalar without a gradient; of a pipeline, 0 at all stages but one.
         """
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        """The outputs of the whole model, the same at all ranks of the worker, which all call it; for evaluation."""
+    def forward(self, read: Callable[[Tensor], Tensor], *inputs: Tensor) -> Tensor:
+        """What `read` makes of the outputs, at all ranks of the worker, which all call it; for evaluation.
+
+        It gets outputs as a criterion does, where a criterion would get them.
+        """
 
 
 class OnePass:
@@ -89,8 +94,8 @@ class OnePass:
     >>> objective = Objective(lambda x, y: ((x,), y), F.cross_entropy)
     >>> computation.backward(objective, (torch.zeros(4, 2), torch.zeros(4, dtype=torch.long)), 0.5).shape
     torch.Size([])
-    >>> computation.parameters["weight"].grad.shape, computation.forward(torch.zeros(4, 2)).shape
-    (torch.Size([3, 2]), torch.Size([4, 3]))
+    >>> computation.parameters["weight"].grad.shape, computation.forward(Tensor.argmax, torch.zeros(4, 2)).shape
+    (torch.Size([3, 2]), torch.Size([]))
     """
 
     passes = 1
@@ -110,7 +115,42 @@ class OnePass:
         (loss * weight).backward()
         return loss.detach()
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, read: Callable[[Tensor], Tensor], *inputs: Tensor) -> Tensor:
         """As `Computation` has it."""
-        outputs: Tensor = self._model(*inputs)
-        return outputs if self.vocabulary is None else self.vocabulary.gather(outputs, -1)
+        return read(self._model(*inputs))
+
+
+class Scored(nn.Module, ABC):
+    """A model that lies on several ranks or elsewhere, whose outputs are scored where they are."""
+
+    @abstractmethod
+    def score(self, scores: Scores, inputs: Batch, targets: Any) -> Tensor:
+        """As the function `score`."""
+
+
+def score(model: nn.Module, scores: Scores, inputs: Batch, targets: Any) -> Tensor:
+    """scores(model(*inputs), targets, None), (b, ...), without whole outputs of a model that lies on several ranks.
+
+    All of its ranks call it. `scores` runs where outputs are, on the samples whose outputs these are, and only what it
+    gives is sent.
+
+    Parameters
+    ----------
+    model : nn.Module
+        What `evaluate` of a task gets.
+    scores : callable
+        Takes outputs (b, ...), targets, and the ranks that the outputs are split over, along their last dimension, or
+        None. Gives numbers of each sample, (b, ...).
+    inputs : tuple of (b, ...)
+        What the model gets.
+    targets : tensors (b, ...)
+        What `scores` gets beside the outputs.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hits = lambda outputs, targets, vocabulary: outputs.argmax(-1) == targets
+    >>> score(nn.Identity(), hits, (torch.eye(2),), torch.zeros(2))
+    tensor([ True, False])
+    """
+    return model.score(scores, inputs, targets) if isinstance(model, Scored) else scores(model(*inputs), targets, None)

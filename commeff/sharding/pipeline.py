@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from commeff.communicator.wire.records import share_json
+from commeff.communicator.wire.records import broadcast_state
 from commeff.sharding.collectives import Arrival, Axis
 from commeff.sharding.computation import Batch, Objective
 from commeff.sharding.fit import batch_faults, check_stages
@@ -100,7 +100,7 @@ class Pipeline:
                 self._tied[name].broadcast(parameter.detach())
         self.passes = 0 if self._kind.splits else micro_batches
         self.late: Set[str] = self._tied.keys()
-        self._facts: dict[tuple[Any, ...], tuple[torch.Size, torch.dtype]] = {}
+        self._boundaries: dict[tuple[torch.Size, ...], tuple[torch.Size, torch.dtype]] = {}
         self._schedules: dict[tuple[Any, ...], Callable[[Batch, Tensor | None], None]] = {}
         self._criterion: Callable[[Any, Tensor], Tensor]
 
@@ -141,8 +141,8 @@ class Pipeline:
             parameter.grad = gradient if earlier is None else earlier
         return torch.stack(losses).mean() if losses else self._first.new_zeros(())
 
-    def forward(self, *inputs: Tensor) -> Any:
-        """The outputs of the whole model, at all ranks of the worker, which all call it; for evaluation.
+    def forward(self, read: Callable[[Tensor], Tensor], *inputs: Tensor) -> Tensor:
+        """What `read` makes of the outputs at the last stage, at all ranks of the worker, which all call it.
 
         Our own loop: those of torch cannot go forward only over a V. A stage asks for all of its inputs before it
         computes: where a send waits until it is asked for, as with NCCL, two ranks that send both ways would else wait
@@ -171,7 +171,9 @@ class Pipeline:
             for work in sent:
                 work.wait()
             resharded([*self._stages.values()])
-            return self._everywhere(torch.cat(out) if self._is_last else None, inputs)
+            result = read(torch.cat(out)) if self._is_last else None
+            everywhere: Tensor = broadcast_state(result, self._axis.group, self._ranks[-1])
+            return everywhere.to(inputs[0].device)
 
     @property
     def _is_last(self) -> bool:
@@ -197,35 +199,15 @@ class Pipeline:
 
     def _boundary(self, inputs: Batch) -> tuple[torch.Size, torch.dtype]:
         """Shape and type of what goes from stage to stage, for one sample; the first stage tries it out, once."""
-        sample = None
-        if 0 in self._stages and ("between", *_samples(inputs)) not in self._facts:
-            with torch.no_grad(), aside(self._stages[0]):
-                sample = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
-        return self._known("between", inputs, sample, 0)
-
-    def _everywhere(self, outputs: Tensor | None, inputs: Batch) -> Tensor:
-        """Give all stages what the last one has."""
-        if outputs is not None and self.vocabulary is not None:
-            outputs = self.vocabulary.gather(outputs, -1)
-        source = self._ranks[-1]
-        shape, dtype = self._known("outputs", inputs, outputs, source)
-        if outputs is None:
-            outputs = torch.empty((len(inputs[0]), *shape), dtype=dtype, device=inputs[0].device)
-        self._axis.broadcast(outputs, source)
-        return outputs
-
-    def _known(self, what: str, inputs: Batch, tensor: Tensor | None, source: int) -> tuple[torch.Size, torch.dtype]:
-        """Shape, for one sample, and kind of a tensor that one rank has; asked once for inputs of these shapes."""
-        key = what, *_samples(inputs)
-        if key not in self._facts:
-            fact = None if tensor is None else ([*tensor.shape[1:]], str(tensor.dtype).removeprefix("torch."))
-            shape, kind = share_json(fact, self._axis.group)[source]
-            self._facts[key] = torch.Size(shape), getattr(torch, kind)
-        return self._facts[key]
-
-
-def _samples(inputs: Batch) -> Iterator[torch.Size]:
-    return (x.shape[1:] for x in inputs)
+        key = tuple(x.shape[1:] for x in inputs)
+        if key not in self._boundaries:
+            sample = None
+            if 0 in self._stages:
+                with torch.no_grad(), aside(self._stages[0]):
+                    sample = self._stages[0](inputs=[x[:1] for x in inputs], tried=True)
+            passed: Tensor = broadcast_state(sample, self._axis.group)
+            self._boundaries[key] = passed.shape[1:], passed.dtype
+        return self._boundaries[key]
 
 
 def _parts(batch: Any, count: int) -> list[Any]:

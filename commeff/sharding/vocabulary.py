@@ -1,4 +1,4 @@
-"""Cross-entropy of logits that are split by vocabulary."""
+"""Cross-entropy and the guessed token of logits that are split by vocabulary."""
 
 from __future__ import annotations
 
@@ -49,13 +49,34 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     >>> bool(torch.isclose(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())))
     True
     """
-    logits, width = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
-    targets = targets.flatten()
     counts = targets != ignore_index
-    counted, inside = local(targets.where(counts, 0), width, axis)
+    losses = token_losses(logits, targets.where(counts, 0), axis)
+    return losses.where(counts, 0).sum() / counts.sum()
+
+
+def token_losses(logits: Tensor, targets: Tensor, axis: Axis) -> Tensor:
+    """The loss of each token, (...), of which `cross_entropy` is the mean; it takes the same arguments."""
+    logits, width = logits.flatten(0, -2).to(wide(logits.dtype)), logits.shape[-1]
+    counted, inside = local(targets.flatten(), width, axis)
     largest = axis.reduce(logits.detach().amax(-1), "max")
     shifted = logits - largest[:, None]
     # Indexed, which unlike gather keeps nothing as large as the logits for backward.
     target = shifted[torch.arange(len(shifted), device=shifted.device), counted.clamp(0, width - 1)] * inside
     exponentials, target = sum_out(torch.stack((shifted.exp().sum(-1), target)), axis)
-    return (exponentials.log() - target).where(counts, 0).sum() / counts.sum()
+    return (exponentials.log() - target).view(targets.shape)
+
+
+def guesses(logits: Tensor, axis: Axis) -> Tensor:
+    """The token with the largest logit, (...), or the first of several, as `argmax` of whole logits gives it.
+
+    A rank has (..., vocabulary / ranks) of them. It sends two numbers a token to the others: its largest logit, and
+    the token that has it.
+
+    Examples
+    --------
+    >>> guesses(torch.tensor([[1.0, 3.0, 3.0], [2.0, 0.0, 0.0]]), Axis("tensor"))
+    tensor([1, 0])
+    """
+    largest, token = logits.max(-1)
+    found = axis.gather(torch.stack((largest.double(), (token + axis.rank * logits.shape[-1]).double()))[None], 0)
+    return found[:, 1].gather(0, found[:, 0].argmax(0, keepdim=True))[0].long()

@@ -8,7 +8,10 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
+from commeff.sharding import score
+from commeff.sharding.computation import Scored, Scores
 from commeff.training.task import LabelledTask, Task
 
 
@@ -59,7 +62,7 @@ class OnDevice:
         return (tuple(part.to(self._device) for part in batch) for batch in self._task.calibration())
 
 
-class _There(nn.Module):
+class _There(Scored):
     """A model on a device, for callers whose tensors are on the CPU."""
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
@@ -67,5 +70,12 @@ class _There(nn.Module):
         self.model, self._device = model, device
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.model(*(part.to(self._device) for part in inputs))
+        outputs: Tensor = self.model(*self._moved(inputs))
         return outputs.cpu()
+
+    def score(self, scores: Scores, inputs: tuple[Tensor, ...], targets: Any) -> Tensor:
+        """As `commeff.sharding.score`: outputs stay on the device."""
+        return score(self.model, scores, *self._moved((inputs, targets))).cpu()
+
+    def _moved(self, tree: Any) -> Any:
+        return tree_map_only(Tensor, lambda part: part.to(self._device), tree)

@@ -35,7 +35,10 @@ class Task(Protocol):
         """The mean loss of one worker's minibatch (b, ...)."""
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """`train_loss`, `val_loss`, `val_accuracy`, whichever apply."""
+        """`train_loss`, `val_loss`, `val_accuracy`, whichever apply.
+
+        A model on several ranks, when it is called, gives whole outputs to all of them; see `commeff.sharding.score`.
+        """
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """`test_loss`, `test_accuracy` on data that nothing was chosen by; {} where there is none."""

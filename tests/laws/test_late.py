@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import tests.commeff.adapters.test_drop_in as drop_in
+import tests.commeff.sharding.test_evaluation as evaluation
 import tests.commeff.sharding.test_pipeline as stages
 import tests.commeff.sharding.test_tensor as tensor
 import tests.commeff.sharding.test_zero as zero
@@ -67,6 +68,7 @@ def test_workers_in_pieces_are_the_same_on_it() -> None:
         drop_in.test_parallel_sgd_is_ddp_with_a_torch_optimizer,
         drop_in.test_a_loop_goes_on_from_its_state,
         partial(tensor.agrees, "llama", "natural", 2, 2, True, 0.6),
+        evaluation.test_guesses_and_losses_of_parts_are_those_of_whole_logits,
     ],
 )
 def test_what_holds_of_other_groups_holds_of_it(law: Callable[[], None]) -> None:

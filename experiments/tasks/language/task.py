@@ -28,7 +28,7 @@ from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.sharding import Axis, Layers, Plan, cross_entropy
+from commeff.sharding import Axis, Layers, Plan, cross_entropy, guesses, score, token_losses
 
 CHUNK = 8192  # about as many tokens evaluated at a time; fewer of a large vocabulary
 LOGITS = 2**26  # as many numbers are their logits, at most, unless those of one window are more
@@ -226,14 +226,21 @@ class Language(Settled):
 
     def _measure(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
-        loss, hits = 0.0, 0.0
+        size = max(1, min(CHUNK, LOGITS // self._vocabulary) // self._shape[1])
         with evaluating(model):
-            for part in tokens.split(max(1, min(CHUNK, LOGITS // self._vocabulary) // self._shape[1])):
-                logits, targets = model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()
-                loss += float(F.cross_entropy(logits, targets, reduction="none").sum(dtype=torch.float64))
-                hits += float((logits.argmax(-1) == targets).sum())
-        count = tokens[:, 1:].numel()
-        return loss / count, hits / count
+            sums = [score(model, _scores, *self.inputs_targets(part)).sum(0) for part in tokens.split(size)]
+        loss, accuracy = (torch.stack(sums).sum(0) / tokens[:, 1:].numel()).tolist()
+        return loss, accuracy
+
+
+def _scores(logits: Tensor, targets: Tensor, vocabulary: Axis | None) -> Tensor:
+    """(b, 2): of each window the sum of its tokens' losses, and how many are guessed; logits may be split."""
+    if vocabulary is None:
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
+        guessed = logits.argmax(-1)
+    else:
+        losses, guessed = token_losses(logits, targets, vocabulary), guesses(logits, vocabulary)
+    return torch.stack((losses.double().sum(-1), (guessed == targets).double().sum(-1)), -1)
 
 
 def _is_model(folder: Path) -> bool:
