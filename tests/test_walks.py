@@ -53,7 +53,7 @@ def test_a_step_plans_a_mixing_only_where_something_is_mixed(
 
 
 def test_a_plain_run_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
-    check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"}, 67)
+    check({*key(tmp_path)}, NOWHERE, {"compressors/topk.py", "commeff/training/trainer.py"}, 68)
 
 
 def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(tmp_path: Path) -> None:

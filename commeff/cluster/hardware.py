@@ -171,7 +171,7 @@ def read_gpu(where: str, content: Any) -> GPU:
         require.one_of(sorted(gpus()), **{where: content})
         content = gpus()[content]
     required = ("name", "memory", "memory_bandwidth", "peak")
-    keys = section(where, content, (*required, "hour_cost", "codecs"), required)
+    keys = section(where, content, (*required, "device", "hour_cost", "codecs"), required)
     if not isinstance(keys["peak"], Mapping):
         raise ValueError(f"{where}: peak is {keys['peak']!r}; give FLOP/s by precision, such as {{bf16: 312 TFLOP/s}}")
     cost = keys.get("hour_cost")
@@ -185,6 +185,16 @@ def read_gpu(where: str, content: Any) -> GPU:
         hour_cost=cost,
         codecs={name: _read_codec(f"{where}: codecs: {name}", codec) for name, codec in _table(where, keys).items()},
     )
+
+
+def gpu_called(device: str) -> GPU | None:
+    """The shipped GPU that torch calls so, if there is one.
+
+    >>> gpu_called("NVIDIA A100-SXM4-80GB").peak_flops["bf16"], gpu_called("NVIDIA H100 PCIe")
+    (312000000000000.0, None)
+    """
+    key = next((key for key, content in gpus().items() if content.get("device") == device), None)
+    return None if key is None else read_gpu("gpu", key)
 
 
 def _table(where: str, keys: Mapping[str, Any]) -> Mapping[str, Any]:

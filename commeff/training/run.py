@@ -64,6 +64,8 @@ class Run:
         Which events a step has, and when; one of all workers unless given.
     now : Instant, optional
         The event that is under way, or the last one, on an event clock.
+    sample_seconds : float, optional
+        What one process's device takes at its peak for a sample, if that is known.
     """
 
     replicas: Replicas
@@ -84,6 +86,7 @@ class Run:
     participation: Participation | None = None
     event_clock: EventClock | None = None
     now: Instant | None = None
+    sample_seconds: float | None = None
 
     @classmethod
     def start(
@@ -201,13 +204,16 @@ class Run:
         """A new row: the mean minibatch loss since the last one, and how well the average model does."""
         mean_loss = float(observe(self.everybody, self.losses / max(1, self.counted)))
         self.losses, self.counted = zeros_like(self.losses), 0
-        self.row = {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
+        before, self.row = self.row, {"step": self.step, "minibatch_loss": mean_loss, "lr": self.strategy.local.lr}
         self.row |= {"seconds": self.seconds, "samples": self.samples}
         self.row |= {"epoch": self.samples / task.size} if task.size else {}
         self.row |= {"events": self.now.number + 1, "simulated_seconds": self.now.seconds} if self.now else {}
         with self.replicas.uncounted(), at_result(self.replicas, self.strategy, self.communicator), self.agreeing():
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent() | self._gradient_norm() | peak_memory(self.losses.device)
+        if self.sample_seconds is not None:  # model FLOP utilisation since the row before
+            samples, seconds = (self.row[name] - before.get(name, 0) for name in ("samples", "seconds"))
+            self.row |= {"mfu": samples * self.sample_seconds / (seconds * self.everybody.transport.size)}
         if self.everybody.transport.size > 1:
             self.row |= {"exposed_seconds": self.exposed}
         if recorder:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from torch import nn
 
+from commeff import require
 from commeff.core.events import EventClock
 from commeff.training.participation import Participation
 
@@ -41,6 +42,9 @@ class RunSettings:
     event_clock : EventClock, optional
         When workers finish their gradients, by a simulated clock (`commeff.cluster.events`): a step is then n
         gradients, in one event of all or in several of some, and rows have `events` and `simulated_seconds`.
+    sample_seconds : float, optional
+        Seconds that the device of one process, at its peak, takes for forward and backward of one sample: its model
+        FLOPs / the peak. Rows then have `mfu`.
     origin : path, optional
         The folder of another run of this model, with its `checkpoints/` and its metrics.jsonl. A run that has
         no checkpoint of its own goes on from the last of these, on whatever mesh; with another number of workers, all
@@ -61,6 +65,7 @@ class RunSettings:
     groups: Callable[[str, nn.Parameter], int] | None = None
     participation: Participation | None = None
     event_clock: EventClock | None = None
+    sample_seconds: float | None = None
     origin: str | Path | None = None
 
     def __post_init__(self) -> None:
@@ -70,6 +75,8 @@ class RunSettings:
             raise ValueError(
                 "an event clock needs all workers, got participation too: who is absent finishes nothing; omit it"
             )
+        if self.sample_seconds is not None:
+            require.positive(sample_seconds=self.sample_seconds)
 
     @property
     def rows_every(self) -> int:

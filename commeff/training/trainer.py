@@ -69,7 +69,8 @@ def train(
         The last row, and `state`: "done", "diverged" (a loss is no longer finite, or out of all proportion at the end;
         `reason` says so in words) or "stopped" (a checkpoint was written). `seconds` is the time of the steps alone,
         up to when they are over everywhere; on several processes `exposed_seconds` is the part of it in which rank 0
-        waited for others, and on a GPU `peak_memory_bytes` is what it had allocated there at most. `gradient_norm` is
+        waited for others, and on a GPU `peak_memory_bytes` is what it had allocated there at most. `mfu` is model FLOP
+        utilisation since the row before, if the settings have `sample_seconds`. `gradient_norm` is
         what a clip bounded in the last step, before: of the average, or a mean over workers that keep their gradients;
         there is none with absent workers, an event clock or fp16. Losses and accuracies are those of the average model
         with re-estimated BatchNorm statistics, `test_*` on data that nothing was chosen by; `local_*` are means over
@@ -99,6 +100,7 @@ def train(
     run = Run.start(replicas, strategy, communicator, everybody)
     steps, every, l2 = settings.steps, settings.rows_every, settings.l2
     run.participation, run.event_clock = settings.absences, settings.event_clock
+    run.sample_seconds = settings.sample_seconds
     stop_vote = StopVote(everybody) if everybody.transport.size > 1 else None
     if worker is not None:
         run.measure_start = partial(yardsticks_of_pieces, task, worker, communicator)

@@ -105,7 +105,8 @@ def plan(
     With --run the settings are those of `commeff train`. Bytes and memory are counted by executing the run's own code
     on tensors without memory. Measured values of the same run in --store stand beside them. `held_bytes` are
     parameters, gradients and the method's memory between steps. `peak_bytes` is the largest memory of the first
-    process, within 20 %, including Python, libraries, data, batches, evaluation, checkpoints and copies.
+    process, within 20 % where workers are whole, including Python, libraries, data, batches, evaluation, checkpoints
+    and copies; on a mesh up to 23 % too low was measured.
     """
     with refusals():
         if run:

@@ -46,8 +46,8 @@ class Forecast:
     held : dict of str to int
         Bytes of the first process, by what they are; `activations` come and go in a step.
     peak : int or None
-        The most bytes that the first process has in memory at once, Python, libraries and data included; None where
-        workers lie on several processes, or the task reads numbers of the model.
+        The most bytes that the first process has in memory at once, Python, libraries and data included; None with
+        stages, micro-batches or `zero=3`, or where the task reads numbers of the model.
     note : str
         What was assumed of who takes part; "" where a run's ledger says the same.
     """
@@ -83,8 +83,13 @@ def forecast(config: Mapping[str, Any]) -> Forecast:
     memory = len(one.models) * sum(traffic.memory_bytes.values())
     held = {"parameters": one.parameters.nbytes, "gradients": one.gradients.nbytes, "method": memory}
     most = most_bytes(config, parts.task, parts.strategy, traffic, sum(held.values()))
-    now, before = resident()  # with what the task has drawn and keeps
-    return Forecast(sent, held, note, None if most is None else max(before, now + most))
+    return Forecast(sent, held, note, _with_process(most))
+
+
+def _with_process(most: int | None) -> int | None:
+    """With Python, libraries, and what the task has drawn and keeps, as they are in this process."""
+    now, before = resident()
+    return None if most is None else max(before, now + most)
 
 
 def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecast:
@@ -101,13 +106,17 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         sent.update({name: times * config["steps"] * count for name, count in copies.items()})
         # Stage 3 is played as stage 2.
         sizes = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
-        held = held or (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
+        if not held:
+            held = (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
+            # Neither what stages send nor the gathering of stage 3 can be played.
+            can = config["zero"] < 3 and config["mesh"]["pipeline"] * config["micro_batches"] == 1
+            most = most_bytes(config, task, strategy, traffic, sum(held.values()), worker) if can else None
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
     if named_precision(config["precision"]).scaled:  # each step all ranks learn whether gradients are finite: a float32
         sizes = {axis: size for axis, size in config["mesh"].items() if axis in AXES[1:] and size > 1}
         sent.update({f"{axis}_bytes": 8 * config["steps"] * len(ranks) * (n - 1) / n for axis, n in sizes.items()})
-    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note)
+    return Forecast(dict(sent), held | ({"activations": activations} if activations else {}), note, _with_process(most))
 
 
 def _worker_axis(

@@ -23,16 +23,18 @@ from torch.utils._pytree import tree_leaves
 
 from commeff.communicator import Communicator
 from commeff.core.strategy import Strategy
+from commeff.experiments.run.local import model_bytes
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.profiling import Profile
 from commeff.profiling.live import preserved
 from commeff.profiling.rehearsal import Blank
+from commeff.replicas import ShardedWorker
 from commeff.replicas.engines import engine_in
-from commeff.training.evaluation import measure_final
+from commeff.training.evaluation import measure_final, yardsticks_of_pieces
 from commeff.training.on_device import OnDevice
 from commeff.training.run import Run
 from commeff.training.run_state import collect
-from commeff.training.task import Task
+from commeff.training.task import Task, objective
 
 ATEN = torch.ops.aten
 HOLES = 0.5  # of the bytes that come and go
@@ -110,36 +112,62 @@ class _Shapes(OnDevice):
             return self._task.model()
 
 
-def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, traffic: Profile, held: int) -> int | None:
+def most_bytes(
+    config: Mapping[str, Any],
+    task: Task,
+    strategy: Strategy,
+    traffic: Profile,
+    held: int,
+    worker: ShardedWorker | None = None,
+) -> int | None:
     """Bytes that the first process has at once beside its data: of models, steps, evaluations and checkpoints. One step
     of each kind is played, of all workers. None where that needs numbers.
 
     Parameters
     ----------
-    config : of a run whose workers are whole models.
+    config : of a run.
     task, strategy : its own.
     traffic : the profile of the strategy.
     held : bytes that stay between two steps.
+    worker : its piece of one, played, where workers lie on several processes.
     """
-    n, nproc = config["workers"], config["nproc"]
-    transport = Blank(nproc, 0) if nproc > 1 else None
-    communicator = Communicator(n, config["seed"], collective=config["collective"], transport=transport)
     played = _Shapes(task, "meta")
+    before = 0 if worker is None else sum(model_bytes(worker).values())
     try:
         with preserved(strategy), Peak() as peak:
-            make = engine_in(config["precision"], config["engine"])
-            run = Run.start(make(played.model, communicator.workers, config["seed"]), strategy, communicator)
+            run, loss = _whole(config, played, strategy) if worker is None else _piece(config, played, strategy, worker)
             batches = run.draw(played)
-            gradient = run.gradient(played.loss, batches, config["l2"])
-            for communicator.step in _steps(traffic, config["steps"]):
+            gradient = run.gradient(loss, batches, config["l2"])
+            for run.communicator.step in _steps(traffic, config["steps"]):
                 run.update(played, batches, gradient, config["l2"])
             del batches
             run.record(played, None)
-            measure_final(played, run.replicas, communicator, {})
+            measure_final(played, run.replicas, run.communicator, run.began)
             collect(run)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
-    return round(peak.most + HOLES * max(0, peak.most - held))
+    most = before + peak.most
+    return round(most + HOLES * max(0, most - held))
+
+
+def _whole(config: Mapping[str, Any], task: Task, strategy: Strategy) -> tuple[Run, Any]:
+    """The run at its start, and the loss, where workers are whole models."""
+    communicator = _communicator(config, config["nproc"])
+    replicas = engine_in(config["precision"], config["engine"])(task.model, communicator.workers, config["seed"])
+    return Run.start(replicas, strategy, communicator), task.loss
+
+
+def _piece(config: Mapping[str, Any], task: Task, strategy: Strategy, worker: ShardedWorker) -> tuple[Run, Any]:
+    """The same where workers lie on several processes."""
+    communicator, nproc = _communicator(config, config["workers"]), config["nproc"]
+    run = Run.start(worker, strategy, communicator, Communicator(nproc, transport=Blank(nproc, 0)))
+    run.began = yardsticks_of_pieces(task, worker, communicator)
+    return run, objective(task, worker.computation.vocabulary)
+
+
+def _communicator(config: Mapping[str, Any], processes: int) -> Communicator:
+    transport = Blank(processes, 0) if processes > 1 else None
+    return Communicator(config["workers"], config["seed"], collective=config["collective"], transport=transport)
 
 
 def _steps(traffic: Profile, steps: int) -> list[int]:

@@ -29,7 +29,7 @@ SECONDS = ("modelled_seconds", "modelled_hours")  # on the table's cluster
 BYTES = ("sent_bytes", "received_bytes")  # by a worker
 FINALS = (  # of every run, or of some, beside what its task measures
     *("step", "steps", "workers", "lr", "start_loss", "parameter_norm", "gradient_norm"),
-    *("exposed_seconds", "simulated_seconds", "events", "held_bytes", "peak_memory_bytes", *SECONDS, *BYTES),
+    *("exposed_seconds", "simulated_seconds", "events", "held_bytes", "peak_memory_bytes", "mfu", *SECONDS, *BYTES),
     *(f"{axis}_{what}" for axis in INNER for what in ("bytes", "exposed_seconds")),
 )
 TESTED = ("test_loss", "test_accuracy")  # of tasks that hold samples back
@@ -41,7 +41,7 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
     "low_rank": ("error", "best", "bound", "heavy_error", "heavy_best", "heavy_bound"),
     "modelled": (*SECONDS, "step_seconds", "communication_ms", "exposed_ms"),
 }
-COSTS = ("seconds", "exposed_seconds", "peak_memory_bytes", "payload_bytes", "wire_bytes")  # equal models may differ in
+COSTS = ("seconds", "exposed_seconds", "peak_memory_bytes", "mfu", "payload_bytes", "wire_bytes")  # may differ
 
 
 def tasks_of(table: PublishedTable) -> list[str]:

@@ -131,8 +131,8 @@ class RowWords:
     >>> words = RowWords({"task": {"context": 64}})
     >>> words({"step": 5, "samples": 10, "seconds": 2.0, "train_loss": 0.25})
     'train loss 0.25, 320 tokens/s'
-    >>> words({"step": 10, "samples": 20, "seconds": 2.5, "exposed_seconds": 0.125, "peak_memory_bytes": 2 * 10**9})
-    '1,280 tokens/s, 25% exposed, 2.00 GB'
+    >>> words({"step": 10, "samples": 20, "seconds": 2.5, "exposed_seconds": 0.125, "mfu": 0.37})
+    '1,280 tokens/s, 25% exposed, 37.0% MFU'
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -154,6 +154,8 @@ class RowWords:
             yield f"{rate:,.{0 if rate >= 100 else 2}f} {unit}/s"
             if "exposed_seconds" in self._row:
                 yield f"{exposed / seconds:.0%} exposed"
+            if "mfu" in self._row:
+                yield f"{self._row['mfu']:.1%} MFU"
         if "peak_memory_bytes" in self._row:
             yield f"{self._row['peak_memory_bytes'] / 1e9:.2f} GB"
 

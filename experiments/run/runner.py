@@ -33,6 +33,7 @@ from commeff.experiments.run.progress import Heartbeat, Progress, Stop, stop_on_
 from commeff.experiments.run.store import RunFolder
 from commeff.experiments.run.system import check_device, launch_info, sys_info, timeout_seconds, whereabouts
 from commeff.experiments.sinks import LoggedRows
+from commeff.experiments.tasks.work import sample_seconds
 from commeff.files import regular, sweep
 from commeff.replicas import ShardedWorker
 from commeff.sharding import Mesh
@@ -240,6 +241,7 @@ def make_train(config: Mapping[str, Any], parts: Parts, run: RunFolder) -> Train
                     l2=config["l2"],
                     participation=participation(config, strategy),
                     event_clock=event_clock_of(config, task, strategy),
+                    sample_seconds=sample_seconds(parts.task, config.get("precision", "fp32"), config["device"]),
                     origin=config.get("resume_from"),
                 ),
                 worker=worker,

@@ -1,65 +1,19 @@
-"""What a worker computes in a step: FLOPs of the run's own model and minibatch, counted in one forward and backward."""
+"""What a worker of a run computes in a step."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import torch
-from torch.utils.flop_counter import FlopCounterMode
-
-from commeff.cluster.places import Place
 from commeff.compressors import Layout
 from commeff.experiments.config import build
-from commeff.replicas import Stacked
-from commeff.replicas.stacked import MIXED
-from commeff.sharding.precision import PRECISIONS
+from commeff.experiments.tasks.work import MULTIPLIED, Work
 
 SIDE = 4096  # at most, of the square matrices that a model of so many parameters is taken to consist of
-PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
-# What a run with this precision multiplies.
-MULTIPLIED = {name: PRECISION[kind.dtype] for name, kind in PRECISIONS.items() if kind.dtype} | {MIXED: "bf16"}
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a run trains.
-
-    Attributes
-    ----------
-    flops : of one minibatch of one worker, forward and backward: matrix products and convolutions, an addition and a
-        multiplication counting two. What is done element by element is not counted.
-    layout : of the model's parameters.
-    dtype : of them.
-    precision : of the numbers that are multiplied; None: one that no GPU has a peak for.
-    """
-
-    flops: int
-    layout: Layout
-    dtype: torch.dtype
-    precision: str | None
-
-    def seconds(self, place: Place) -> float:
-        """Modelled seconds of one minibatch on a place: as given, or FLOPs / (efficiency x peak).
-
-        Raises
-        ------
-        ValueError
-            If there are no FLOPs to count, or the GPU has no peak for the model's numbers.
-        """
-        if place.step_seconds is not None:
-            return place.step_seconds
-        precision, peaks = self.precision, place.cluster.gpu.peak_flops
-        if not self.flops:
-            raise ValueError("its model has no matrix product or convolution whose FLOPs count; give step_seconds")
-        if precision is None or precision not in peaks:
-            words = str(self.dtype).removeprefix("torch.")
-            raise ValueError(f"{place.cluster.gpu.name} has no peak for {words}; give step_seconds")
-        return self.flops / (place.efficiency * peaks[precision])
 
 
 def square_matrices(parameters: float) -> Layout:
@@ -86,10 +40,4 @@ def work(config: Mapping[str, Any]) -> Work:
 
 @cache
 def _counted(task_config: str) -> Work:
-    task = build.part({"task": json.loads(task_config) | {"seed": 0}}, "task")
-    replicas = Stacked(task.model, [0])
-    model, batch = replicas.models[0], task.batch(0, [0])
-    with torch.random.fork_rng(), FlopCounterMode(display=False) as counter:
-        task.loss(model, *(part[0] for part in batch)).backward()
-    dtype = replicas.parameters.dtype
-    return Work(counter.get_total_flops(), replicas.layout, dtype, PRECISION.get(dtype))
+    return Work.of(build.part({"task": json.loads(task_config) | {"seed": 0}}, "task"))

@@ -55,6 +55,7 @@ QUANTITIES = {
             for axis in INNER
         ),
         Quantity("peak_memory_bytes", "memory", "most memory allocated on rank 0's GPU, measured", "GB", 1e-9),
+        Quantity("mfu", "MFU", "model FLOP utilisation, measured", "%", 100),
         Quantity("seconds", "time", "seconds of training, measured", "s"),
         Quantity("simulated_seconds", "simulated time", "seconds of the run's clock, simulated", "s"),
         Quantity("modelled_seconds", "modelled time", "seconds of training, modelled", "s"),

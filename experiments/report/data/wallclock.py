@@ -27,12 +27,13 @@ from commeff.experiments.config import build
 from commeff.experiments.config.build import participation
 from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
-from commeff.experiments.report.data.computing import Work, work
+from commeff.experiments.report.data.computing import work
 from commeff.experiments.report.data.cross_over import cross_over, in_words
 from commeff.experiments.report.data.rows import TableRow, Target, shortfall
 from commeff.experiments.report.data.statistics import Estimate, estimate, paired
 from commeff.experiments.report.data.variants import Variant
 from commeff.experiments.run.store import FINISHED
+from commeff.experiments.tasks.work import Work
 from commeff.profiling import Attended, Profile, attended, profile
 
 INFINITE = 1e30  # bytes/s, with which latency alone is left
@@ -126,7 +127,8 @@ class Modeller:
         if clocked(config):
             raise ValueError("seconds are modelled of runs without speeds: these have a clock of their own")
         strategy, sent = self.profile(config)
-        compute, cluster = strategy.accumulate * work(config).seconds(place), place.holding(config["workers"])
+        given, gpu, cluster = place.step_seconds, place.cluster.gpu, place.holding(config["workers"])
+        compute = strategy.accumulate * (work(config).seconds(gpu) / place.efficiency if given is None else given)
         if participates(config):
             return modelled_present(self._attended(config, steps), cluster, steps=steps, compute=compute)
         return modelled(sent, cluster, steps=steps, compute=compute)

@@ -101,7 +101,8 @@ def _computing(clock: Wallclock) -> str:
     share = f"{place.efficiency:.0%} of the peak of a {gpu.name}"
     if clock.work is None:
         return f"the FLOPs of each run's model at {share}"
-    return f"{clock.work.seconds(place) * 1e3:.3g} ms a minibatch ({clock.work.flops / 1e6:.3g} MFLOP at {share})"
+    milliseconds = clock.work.seconds(gpu) / place.efficiency * 1e3
+    return f"{milliseconds:.3g} ms a minibatch ({clock.work.flops / 1e6:.3g} MFLOP at {share})"
 
 
 def _row(names: Sequence[str]) -> float:

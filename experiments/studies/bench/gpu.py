@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from commeff import methods
-from commeff.cluster.hardware import read_gpu
+from commeff.cluster.hardware import gpu_called
 from commeff.experiments.measure.timing import ratio, time_interleaved
 from commeff.experiments.studies.bench import codecs, mix
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 from commeff.experiments.studies.bench.step import loss, naive
 from commeff.experiments.studies.bench.subjects import SGD, Step, library, loop, resnet20
 from commeff.experiments.tasks.language.presets import preset
+from commeff.experiments.tasks.shapes import shapes_only
+from commeff.experiments.tasks.work import minibatch_flops
 from commeff.replicas.engines import engine_in
 from commeff.replicas.stacked import compile_models
 
@@ -26,7 +27,6 @@ LENGTH = 2**27  # numbers of a codec's vector, about those of GPT-2: 512 MiB, se
 CALLS = 3  # steps that are timed together
 WORKERS, IMAGES = 8, 128
 SEQUENCES, CONTEXT, VOCABULARY = 16, 1024, 50304
-PEAK = read_gpu("gpu", "h200_141g").peak_flops["bf16"]  # what docs/processes.md was measured on
 GPT2 = preset("gpt2")
 ADAMW = partial(torch.optim.AdamW, lr=3e-4, betas=(0.9, 0.95), fused=True)
 
@@ -66,10 +66,8 @@ def nanogpt(model: nn.Module, tokens: torch.Tensor, device: str) -> Step:
 
 
 def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: int, rounds: int) -> list[MeasuredRatio]:
-    """A GPT in bf16, compiled or not, beside the plain loop; and the share of the peak that its products reach.
-
-    A token costs 6 FLOPs a parameter, but for positions, and 12 width t a layer for attention to t tokens, twice what a
-    causal kernel computes: nanoGPT's count.
+    """A GPT in bf16, compiled or not, beside the plain loop; and the share of the peak that its products reach, on a
+    GPU whose peak is known.
     """
 
     def model() -> nn.Module:
@@ -91,16 +89,19 @@ def gpt(device: str, build: Callable[..., nn.Module], sequences: int, context: i
             if form == "compiled":
                 compile_models(replicas.models)
     seconds = time_interleaved(contestants, rounds, calls=CALLS, device=device)
-    whole: Any = model()
-    d, width = sum(p.numel() for p in whole.parameters()), whole.norm.weight.numel()
-    flops = sequences * context * (6 * (d - context * width) + 12 * len(whole.blocks) * width * context)
+    with shapes_only():
+        whole = build(vocabulary=VOCABULARY, context=context)
+    d, flops = sum(p.numel() for p in whole.parameters()), minibatch_flops(whole, mean, tokens)
+    known = gpu_called(hardware() if device == "cuda" else device)
     subject = f"GPT of {d / 1e6:.0f} million, {sequences} x {context} tokens"
     ratios = []
     for who, times in seconds.items():
         base = f"plain {who.split()[1]}"
         if who != base:
             ratios.append(MeasuredRatio(subject, f"{base} / {who}", ratio(seconds, base, who)))
-        ratios.append(MeasuredRatio(subject, f"model FLOP utilisation, {who}", CALLS * flops / min(times) / PEAK))
+        if known:
+            utilisation = CALLS * flops / min(times) / known.peak_flops["bf16"]
+            ratios.append(MeasuredRatio(subject, f"model FLOP utilisation, {who}", utilisation))
     return ratios
 
 

@@ -13,6 +13,8 @@ from commeff.compressors import Layout
 from commeff.experiments.cli import app
 from commeff.experiments.config.build import build
 from commeff.experiments.config.compose import compose
+from commeff.experiments.planning import forecast as forecasting
+from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.planning.peak import most_bytes
 from commeff.profiling import profile
 from tests import owned
@@ -21,11 +23,14 @@ RUN = """
 import resource, sys
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.runner import run_one
-run_one(compose(sys.argv[2:]), sys.argv[1])
-print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+config = compose(sys.argv[2:])
+run_one(config, sys.argv[1])
+who = resource.RUSAGE_SELF if config["nproc"] == 1 else resource.RUSAGE_CHILDREN
+print(1024 * resource.getrusage(who).ru_maxrss)
 """
 LARGE = "task=quadratic task.equal_curvature=true"
 DIGITS = "task=digits task.hidden=6500 workers=32 steps=4"
+LLAMA = "task=language model=llama_15m task.context=64 task.batch=4 task.probe=512 steps=2"
 
 
 @pytest.mark.slow
@@ -40,6 +45,8 @@ DIGITS = "task=digits task.hidden=6500 workers=32 steps=4"
         f"{DIGITS} method=mem_sgd",
         f"{DIGITS} method=dsgd",
         f"{DIGITS} method=choco",
+        f"{LLAMA} mesh.tensor=2",
+        f"{LLAMA} mesh.shard=2 zero=2 optimizer=adamw",
     ],
 )
 def test_the_peak_is_that_of_the_process(tmp_path: Path, words: str) -> None:
@@ -57,6 +64,24 @@ def test_a_run_copies_its_rows_once_for_a_checkpoint() -> None:
     rows = 16 * 131072 * 8
     most = most_bytes(config, parts.task, parts.strategy, found, held=sys.maxsize)
     assert 3 * rows < most < 3.5 * rows  # parameters, gradients and the copy
+
+
+def test_a_rank_of_a_mesh_has_its_share_at_its_peak_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam's two moments of d float32 are dealt to two ranks: held between steps, and so at the peak."""
+    monkeypatch.setattr(forecasting, "resident", lambda: (0, 0))
+    words = "task=digits task.hidden=4096 task.batch=4 steps=2 optimizer=adamw mesh.shard=2"
+    zero_0, zero_1 = (forecast(compose([*words.split(), f"zero={stage}"])) for stage in (0, 1))
+    saved = zero_0.states - zero_1.states
+    assert zero_0.peak is not None
+    assert zero_1.peak is not None
+    assert zero_0.peak - zero_1.peak >= saved > 0
+    assert zero_1.peak > zero_1.states
+
+
+@pytest.mark.parametrize("words", [f"mesh.{w}" for w in ("shard=2 zero=3", "pipeline=2", "shard=2 micro_batches=2")])
+def test_nothing_is_said_of_what_a_played_mesh_cannot_do(words: str) -> None:
+    small = "task=language model=llama_300k task.context=16 task.batch=4 task.probe=64 steps=2"
+    assert forecast(compose([*small.split(), *words.split()])).peak is None
 
 
 @pytest.mark.parametrize("option", [["--search"], ["--largest"], ["--method", "dp"], ["--top", "3"]])

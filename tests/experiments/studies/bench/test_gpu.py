@@ -7,10 +7,20 @@ from functools import partial
 import pytest
 import torch
 
+from commeff.cluster.hardware import GPU
 from commeff.experiments.studies.bench import gpu
 from commeff.experiments.tasks.language.gpt import GPT
 
 pytestmark = pytest.mark.slow  # of a study, which nobody installs
+
+
+PEAK = 1e12
+
+
+@pytest.fixture(autouse=True)
+def _known_peak(monkeypatch):
+    here = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"bf16": PEAK})
+    monkeypatch.setattr(gpu, "gpu_called", {"cpu": here}.get)
 
 
 def test_every_figure_is_measured(monkeypatch):
@@ -26,8 +36,8 @@ def test_every_figure_is_measured(monkeypatch):
 def test_utilisation_is_that_of_one_step(monkeypatch):
     monkeypatch.setattr(gpu, "time_interleaved", lambda contestants, *_, **__: {name: [3e-9] for name in contestants})
     figures = gpu.gpt("cpu", partial(GPT, layers=1, heads=2, width=16), sequences=2, context=8, rounds=1)
-    d = gpu.VOCABULARY * 16 + 12 * 16**2 + 3 * 16  # without positions
-    expected = 2 * 8 * (6 * d + 12 * 16 * 8) / 1e-9 / gpu.PEAK  # three steps in 3 ns
+    weights = gpu.VOCABULARY * 16 + 12 * 16**2  # without positions, which are looked up
+    expected = 2 * 8 * (6 * weights + 12 * 16 * 8) / 1e-9 / PEAK  # three steps in 3 ns
     found = [figure.value for figure in figures if figure.what.startswith("model FLOP")]
     assert found == pytest.approx([expected] * 6)
 
