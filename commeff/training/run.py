@@ -211,8 +211,8 @@ class Run:
         with self.replicas.uncounted(), at_result(self.replicas, self.strategy, self.communicator), self.agreeing():
             self.row |= measure(task, self.replicas, self.communicator)
         self.row |= self._sent() | self._gradient_norm() | peak_memory(self.losses.device)
-        if self.sample_seconds is not None:  # model FLOP utilisation since the row before
-            samples, seconds = (self.row[name] - before.get(name, 0) for name in ("samples", "seconds"))
+        samples, seconds = (self.row[name] - before.get(name, 0) for name in ("samples", "seconds"))
+        if self.sample_seconds is not None and seconds:  # model FLOP utilisation since the row before
             self.row |= {"mfu": samples * self.sample_seconds / (seconds * self.everybody.transport.size)}
         if self.everybody.transport.size > 1:
             self.row |= {"exposed_seconds": self.exposed}
