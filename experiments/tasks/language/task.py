@@ -9,7 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,14 +16,14 @@ from torch.nn import functional as F
 from commeff import require
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
+from commeff.experiments.tasks.language.draws import Draws
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.huggingface import CONFIG, digest_of, pretrained
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, Preset, preset
-from commeff.experiments.tasks.language.text import describe, load, pieces, spaced, token_folder, tokenised, windows
+from commeff.experiments.tasks.language.text import describe, load, pieces, spaced, token_folder, tokenised
 from commeff.experiments.tasks.models import DTYPES, seeded
-from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
@@ -43,10 +42,9 @@ class Language(Settled):
     numbers each. `commeff data tokenize` merges pairs of them into a larger vocabulary; losses per token do not compare
     between vocabularies, but divided by the bytes per token, which it prints, they do.
 
-    A sample is a window of context + 1 tokens: context inputs, each with the token after it as its target. Workers draw
-    windows at random places, with replacement; an epoch is as many tokens as the training text has. Validation windows
-    are spread evenly and share no target, and the first token of a window is all that its first prediction knows:
-    losses at different contexts do not compare.
+    A sample is a window of context + 1 tokens: context inputs, each with the token after it as its target. An epoch is
+    as many windows as cover the training text. Validation windows are spread evenly and share no target, and the first
+    token of a window is all that its first prediction knows: losses at different contexts do not compare.
 
     Parameters
     ----------
@@ -71,6 +69,10 @@ class Language(Settled):
     model : "gpt", or a preset such as "llama_1m", which has its own shape, or a folder with a GPT-2 or Llama of
         Hugging Face (config.json and safetensors), from whose weights training begins. Its vocabulary may be larger
         than that of the text, and its dropout is `dropout`.
+    order : "random": windows lie at random places, drawn with replacement; "epoch": in every epoch the text is cut into
+        consecutive windows, from another token on, and each is drawn once, in random order. With partition="iid" all
+        workers together draw each window once, with "contiguous" each worker those of its piece. Those of workers who
+        are absent are left out.
 
     Raises
     ------
@@ -99,10 +101,11 @@ class Language(Settled):
         documents: bool = False,
         digest: str | None = None,
         model: str = "gpt",
+        order: str = "random",
     ) -> None:
         require.at_least(1, workers=workers, batch=batch, probe=probe)
         require.at_least(0, seed=seed)
-        self._dtype, self._seed, self._shape = require.choose(DTYPES, dtype=dtype), seed, (batch, context)
+        self._dtype, self._seed, self._context = require.choose(DTYPES, dtype=dtype), seed, context
         shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
         if model != "gpt":
             shape = self._preset(model, {"layers": layers, "heads": heads, "width": width, "dropout": dropout})
@@ -125,8 +128,8 @@ class Language(Settled):
         self._build = partial(shape, vocabulary=self.text.vocabulary, separator=separator)
         with shapes_only():
             self._vocabulary = len(cast("GPT | Llama", self._build()).tokens.weight)
-        self.pieces = pieces(partition, len(self.text.train), workers)
-        shortest = min(stop - start for start, stop in self.pieces)
+        own = pieces(partition, len(self.text.train), workers)
+        shortest = min(stop - start for start, stop in own)
         for name, length in (
             (f"training piece of each of {workers} workers", shortest),
             ("validation text", len(self.text.validation)),
@@ -137,9 +140,9 @@ class Language(Settled):
                     f"the {name} in {data} has {length} tokens and a window {context + 1}: "
                     "take a longer text, a smaller context or fewer workers"
                 )
-        self.workers, self.size = workers, (len(self.text.train) - 1) // context
+        self._draws = Draws(self.text.train, own, seed, context, batch, order)
+        self.workers, self.size = workers, self._draws.size
         self.probe, self.validation = (spaced(part, context, probe) for part in (self.text.train, self.text.validation))
-        self._stream = Stream(self._starts, workers, WINDOW)
 
     @staticmethod
     def _preset(name: str, shape: Mapping[str, float]) -> Preset:
@@ -171,7 +174,7 @@ class Language(Settled):
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The windows (w, b, context + 1) of `workers` at `step`: a pure function of (seed, step, workers)."""
-        return (windows(self.text.train, self._stream.at(step, workers), self._shape[1]),)
+        return (self._draws.at(step, workers),)
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """Mean cross-entropy of one worker's windows (b, context + 1), a scalar."""
@@ -210,25 +213,18 @@ class Language(Settled):
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """test_loss, test_accuracy over the windows of the test text."""
-        loss, accuracy = self._measure(model, spaced(self.text.test, self._shape[1], TESTED))
+        loss, accuracy = self._measure(model, spaced(self.text.test, self._context, TESTED))
         return {"test_loss": loss, "test_accuracy": accuracy}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""
         return ()
 
-    def _starts(self, worker: int, window: int) -> Tensor:
-        """(WINDOW, b): where the windows of so many steps begin, each inside the worker's piece."""
-        batch, context = self._shape
-        start, stop = self.pieces[worker]
-        uniform = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
-        return torch.from_numpy(uniform.integers(start, stop - context, (WINDOW, batch)))
-
     def _measure(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
         loss, hits = 0.0, 0.0
         with evaluating(model):
-            for part in tokens.split(max(1, min(CHUNK, LOGITS // self._vocabulary) // self._shape[1])):
+            for part in tokens.split(max(1, min(CHUNK, LOGITS // self._vocabulary) // self._context)):
                 logits, targets = model(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()
                 loss += float(F.cross_entropy(logits, targets, reduction="none").sum(dtype=torch.float64))
                 hits += float((logits.argmax(-1) == targets).sum())

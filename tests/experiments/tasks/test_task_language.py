@@ -51,16 +51,17 @@ def placed(window: torch.Tensor) -> int:
     return CONTENT.index(bytes(window.tolist()))
 
 
+@pytest.mark.parametrize("order", ["random", "epoch"])
 @pytest.mark.parametrize("partition", ["iid", "contiguous"])
-def test_a_batch_is_a_pure_function_of_seed_step_and_workers(text: str, partition: str) -> None:
-    walked = made(text, partition=partition, seed=3)
+def test_a_batch_is_a_pure_function_of_seed_step_and_workers(text: str, partition: str, order: str) -> None:
+    walked = made(text, partition=partition, order=order, seed=3)
     rows = [walked.batch(step, range(4))[0] for step in range(40)]
     for step in (33, 0, 17):
-        fresh = made(text, partition=partition, seed=3)
+        fresh = made(text, partition=partition, order=order, seed=3)
         assert torch.equal(fresh.batch(step, [2, 0])[0], rows[step][[2, 0]])
     assert rows[0].shape == (4, 4, 9)
     assert rows[0].dtype == torch.int64
-    assert not torch.equal(rows[0], made(text, partition=partition, seed=4).batch(0, range(4))[0])
+    assert not torch.equal(rows[0], made(text, partition=partition, order=order, seed=4).batch(0, range(4))[0])
     assert len({tuple(window.tolist()) for batch in rows for window in batch.flatten(0, 1)}) > 400
 
 
@@ -290,6 +291,7 @@ def test_text_that_cannot_be_used_is_refused_in_one_line(
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"dtype": "half"}, "dtype must be one of"),
         ({"partition": "shards"}, "partition must be one of iid, contiguous"),
+        ({"order": "sorted"}, "order must be one of random, epoch"),
         ({"context": 200}, "the validation text in .* has 200 tokens and a window 201: take a longer text"),
         (
             {"workers": 401, "partition": "contiguous"},
