@@ -1,8 +1,8 @@
-"""Which windows of a text each worker draws, as a pure function of (seed, step, worker).
+"""Which windows of one or several texts each worker draws, as a pure function of (seed, step, worker).
 
-With order=random they lie at random places, with replacement. With order=epoch the text is cut into consecutive
-windows, and each is drawn once an epoch. No list of them is made: the order of N windows is a permutation of range(N)
-that is computed from a table of about 12 sqrt(N) random numbers.
+With order=random they lie at random places, with replacement. With order=epoch a text is cut into consecutive windows,
+and each is drawn once an epoch of that text. No list of them is made: the order of N windows is a permutation of
+range(N) that is computed from a table of about 12 sqrt(N) random numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from commeff.experiments.tasks.language.text import windows
 from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 
 ROUNDS = 6  # of a permutation; with so many even those of five numbers are about equally frequent
+APART = 1 << 40  # blocks between the random numbers of two texts
 
 Numbers = NDArray[np.int64]
 
@@ -30,41 +31,99 @@ class Draws:
 
     Parameters
     ----------
-    text : (tokens,), the training text.
-    pieces : [start, stop) of it of each worker: all the same, or all others.
+    texts : (tokens,) each, the training texts.
+    weights : shares of the windows that are from each, up to a factor.
+    pieces : [start, stop) of each text, of each worker: all the same, or all others.
     seed, context, batch, order : as `Language` has them.
 
     Attributes
     ----------
-    size : windows in an epoch of all workers together.
+    size : windows in an epoch of all workers together, of all texts.
     """
 
     def __init__(
-        self, text: Tensor, pieces: Sequence[tuple[int, int]], seed: int, context: int, batch: int, order: str
+        self,
+        texts: Sequence[Tensor],
+        weights: Sequence[float],
+        pieces: Sequence[Sequence[tuple[int, int]]],
+        seed: int,
+        context: int,
+        batch: int,
+        order: str,
     ) -> None:
-        draw = require.choose({"random": self._random, "epoch": self._in_turn}, order=order)
-        self._text, self._pieces, self._seed, self._context, self._shape = text, pieces, seed, context, (WINDOW, batch)
-        self._epochs = [Epochs(piece, context, seed, number) for number, piece in enumerate(dict.fromkeys(pieces))]
-        self._sharers = len(pieces) // len(self._epochs)
-        self.size = sum(one.size for one in self._epochs) if order == "epoch" else (len(text) - 1) // context
-        self._stream = Stream(draw, len(pieces), WINDOW)
+        starts = require.choose({"random": self._random, "epoch": self._in_turn}, order=order)
+        self._texts, self._weights, self._pieces, self._starts = texts, weights, pieces, starts
+        self._seed, self._context, self._shape = seed, context, (WINDOW, batch)
+        workers = len(pieces[0])
+        self._phases = [
+            np.random.Generator(philox(seed, worker, 0)).random(len(texts)).tolist() for worker in range(workers)
+        ]
+        self._epochs = [
+            [Epochs(piece, context, seed, number, text) for number, piece in enumerate(dict.fromkeys(own))]
+            for text, own in enumerate(pieces)
+        ]
+        covered = sum(epochs.size for own in self._epochs for epochs in own)
+        self.size = covered if order == "epoch" else sum((len(text) - 1) // context for text in texts)
+        self._stream = Stream(self._drawn, workers, WINDOW)
 
     def at(self, step: int, workers: Sequence[int]) -> Tensor:
         """The windows (w, b, context + 1) of `workers` at `step`."""
-        return windows(self._text, self._stream.at(step, workers), self._context)
+        which, starts = self._stream.at(step, workers).unbind(1)
+        if len(self._texts) == 1:
+            return windows(self._texts[0], starts, self._context)
+        taken = torch.empty((*starts.shape, self._context + 1), dtype=torch.int64)
+        for text, tokens in enumerate(self._texts):
+            taken[which == text] = windows(tokens, starts[which == text], self._context)
+        return taken
 
-    def _random(self, worker: int, window: int) -> Tensor:
-        """(WINDOW, b): where the windows of so many steps begin, each inside the worker's piece."""
-        start, stop = self._pieces[worker]
-        uniform = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
-        return torch.from_numpy(uniform.integers(start, stop - self._context, self._shape))
-
-    def _in_turn(self, worker: int, window: int) -> Tensor:
-        """(WINDOW, b): the same, where workers who share a text take the windows of its epochs in turn."""
+    def _drawn(self, worker: int, window: int) -> Tensor:
+        """(WINDOW, 2, b): of the windows of so many steps, the number of the text and where in it each begins."""
         steps, batch = self._shape
-        own = window * steps * batch + np.arange(steps * batch).reshape(self._shape)
-        piece, turn = divmod(worker, self._sharers)
-        return torch.from_numpy(self._epochs[piece].starts(own * self._sharers + turn))
+        draws = window * steps * batch + np.arange(steps * batch)
+        which, numbers = dealt(draws, self._weights, self._phases[worker])
+        for text in range(len(self._texts)):
+            mine = which == text
+            numbers[mine] = self._starts(text, worker, window, numbers[mine])
+        return torch.from_numpy(np.stack((which, numbers)).reshape(2, steps, batch)).transpose(0, 1)
+
+    def _random(self, text: int, worker: int, window: int, numbers: Numbers) -> Numbers:
+        """As many random places in the worker's piece."""
+        start, stop = self._pieces[text][worker]
+        uniform = np.random.Generator(philox(self._seed, worker, text * APART, stream=window + 1))
+        return uniform.integers(start, stop - self._context, len(numbers))
+
+    def _in_turn(self, text: int, worker: int, window: int, numbers: Numbers) -> Numbers:
+        """Where the worker's draws of these numbers begin; workers who share a text draw from its epochs in turn."""
+        epochs = self._epochs[text]
+        sharers = len(self._phases) // len(epochs)
+        piece, turn = divmod(worker, sharers)
+        return epochs[piece].starts(numbers * sharers + turn)
+
+
+def dealt(draws: Numbers, weights: Sequence[float], phases: Sequence[float]) -> tuple[Numbers, Numbers]:
+    """Which text each draw of a worker is from, and how many of the draws before it are from the same text.
+
+    A text with the share p of what the texts before it leave has floor(k p + phase) of its first k: no share is off by
+    more than a draw for each text, however many are counted.
+
+    Parameters
+    ----------
+    draws : numbers of draws, from 0.
+    phases : a number in [0, 1) for each text; drawn at random, each worker has another order of texts.
+
+    >>> dealt(np.arange(8), [3, 1], [0, 0])
+    (array([1, 0, 0, 0, 1, 0, 0, 0]), array([0, 0, 1, 2, 1, 3, 4, 5]))
+    """
+    which, numbers = np.full_like(draws, len(weights) - 1), draws.copy()
+    left = np.ones(draws.shape, bool)
+    for text, weight in enumerate(weights[:-1]):
+        share = weight / sum(weights[text:])
+        before, after = (np.floor((numbers + k) * share + phases[text]).astype(np.int64) for k in (0, 1))
+        mine = left & (after > before)
+        left &= ~mine
+        which[mine], numbers[mine] = text, before[mine]
+        numbers[left] -= before[left]
+    return which, numbers
 
 
 class Epochs:
@@ -76,18 +135,18 @@ class Epochs:
     Parameters
     ----------
     piece : [start, stop) of it, at least context + 1 tokens.
-    seed, number : of the epochs, and of the piece: what they are drawn from.
+    seed, number, text : what they are drawn from: the task's seed, and the numbers of the piece and of the text.
 
-    >>> epochs = Epochs((0, 50), context=8, seed=0, number=0)
+    >>> epochs = Epochs((0, 50), context=8, seed=0)
     >>> starts = epochs.starts(np.arange(2 * epochs.size)).reshape(2, -1)
     >>> np.sort(starts) - starts.min(1, keepdims=True)
     array([[ 0,  8, 16, 24, 32],
            [ 0,  8, 16, 24, 32]])
     """
 
-    def __init__(self, piece: tuple[int, int], context: int, seed: int, number: int) -> None:
+    def __init__(self, piece: tuple[int, int], context: int, seed: int, number: int = 0, text: int = 0) -> None:
         self._start, stop = piece
-        self._context, self._key = context, (seed, number)
+        self._context, self._key = context, (seed, number, text * APART)
         self.size = max(1, (stop - self._start - context) // context)
         self._room = stop - self._start - self.size * context
         self._epoch = lru_cache(2)(self._drawn)
@@ -103,7 +162,7 @@ class Epochs:
 
     def _drawn(self, epoch: int) -> tuple[int, tuple[Numbers, Numbers]]:
         """The start of the first window of an epoch, and what `permuted` orders the windows by."""
-        uniform = np.random.Generator(philox(*self._key, 0, stream=epoch + 1))
+        uniform = np.random.Generator(philox(*self._key, stream=epoch + 1))
         rows, columns = grid(self.size)
         turns = uniform.integers(columns, size=(ROUNDS, rows)), uniform.integers(rows, size=(ROUNDS, columns))
         return self._start + int(uniform.integers(self._room)), turns

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from commeff.experiments.tasks.language.draws import ROUNDS, Draws, Epochs, grid, permuted
+from commeff.experiments.tasks.language.draws import ROUNDS, Draws, Epochs, dealt, grid, permuted
 from commeff.experiments.tasks.language.text import pieces
 
 CONTEXT = 8
 
 
 def drawing(length: int, workers: int, batch: int, partition: str, seed: int = 0) -> Draws:
-    return Draws(torch.arange(length), pieces(partition, length, workers), seed, CONTEXT, batch, "epoch")
+    own = [pieces(partition, length, workers)]
+    return Draws([torch.arange(length)], [1.0], own, seed, CONTEXT, batch, "epoch")
 
 
 def starts(draws: Draws, workers: int, steps: int) -> np.ndarray:
@@ -118,3 +119,54 @@ def test_a_text_of_ten_to_the_twelve_tokens_takes_little_memory() -> None:
         assert part.max() + 1024 < 10**12
         assert part.std() == pytest.approx(10**12 / 12**0.5, rel=0.05)
     assert (drawn[0] - first) % 1024 == 0
+
+
+SHARES = [[0.7, 0.3], [1.0, 1.0], [1e-3, 1.0], [1.0, 1e-3], [5.0, 3.0, 2.0], [1.0, 2.0, 3.0, 4.0]]
+
+
+@pytest.mark.parametrize("weights", SHARES)
+def test_texts_have_their_shares_of_the_draws_of_every_worker(weights: list[float]) -> None:
+    uniform, shares = np.random.default_rng(0), np.array(weights) / sum(weights)
+    phases = uniform.random((4000, len(weights)))
+    for worker in range(20):
+        which, numbers = dealt(np.arange(5000), weights, phases[worker].tolist())
+        taken = np.cumsum(which[:, None] == np.arange(len(weights)), axis=0)
+        assert np.array_equal(numbers, taken[np.arange(5000), which] - 1)
+        assert np.abs(taken - shares * np.arange(1, 5001)[:, None]).max() <= len(weights)
+        later, same = dealt(np.arange(4000, 4100), weights, phases[worker].tolist())
+        assert np.array_equal((later, same), (which[4000:4100], numbers[4000:4100]))
+    for draw in (0, 1, 1234):
+        drawn = [int(dealt(np.array([draw]), weights, own)[0][0]) for own in phases.tolist()]
+        counts = np.bincount(drawn, minlength=len(weights))
+        assert np.abs(counts - 4000 * shares).max() < 5 * (4000 * shares * (1 - shares)).max() ** 0.5
+
+
+@pytest.mark.parametrize("partition", ["iid", "contiguous"])
+@pytest.mark.parametrize("weights", SHARES[:2] + SHARES[4:])
+def test_each_text_of_a_mixture_has_its_own_epochs(weights: list[float], partition: str) -> None:
+    lengths, workers, steps = [131, 700, 90, 400][: len(weights)], 3, 400
+    texts = [1000 * text + torch.arange(length) for text, length in enumerate(lengths)]
+    own = [pieces(partition, length, workers) for length in lengths]
+    draws = Draws(texts, weights, own, 5, CONTEXT, 3, "epoch")
+    drawn = starts(draws, workers, steps).reshape(-1, workers)
+    for text, parts in enumerate(own):
+        columns = [column[column // 1000 == text] - 1000 * text for column in drawn.T]
+        if partition == "iid":  # they take turns
+            least = min(map(len, columns))
+            assert max(map(len, columns)) - least <= len(weights)
+            columns = [np.stack([column[:least] for column in columns], axis=1).flatten()]
+        for column, (start, stop) in zip(columns, parts, strict=False):
+            once(column, (start, stop), max(1, (stop - start - CONTEXT) // CONTEXT))
+
+
+def test_a_mixture_of_random_windows_is_pure_and_reaches_the_ends_of_its_texts() -> None:
+    lengths, weights = [60, 100], [3.0, 1.0]
+    texts = [1000 * text + torch.arange(length) for text, length in enumerate(lengths)]
+    made = [Draws(texts, weights, [[(0, n)] * 4 for n in lengths], 5, CONTEXT, 4, "random") for _ in range(2)]
+    drawn = starts(made[0], 4, 200)
+    for step in (199, 3, 77):
+        assert np.array_equal(made[1].at(step, [2, 0])[..., 0].numpy().T, drawn[step][:, [2, 0]])
+    for text, length in enumerate(lengths):
+        found = drawn[drawn // 1000 == text] - 1000 * text
+        assert (found.min(), found.max()) == (0, length - CONTEXT - 1)
+    assert (drawn < 1000).mean() == pytest.approx(0.75, abs=0.005)
