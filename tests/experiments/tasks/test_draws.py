@@ -11,6 +11,7 @@ import torch
 
 from commeff.experiments.tasks.language.draws import ROUNDS, Draws, Epochs, dealt, grid, permuted
 from commeff.experiments.tasks.language.text import pieces
+from commeff.experiments.tasks.sampler import WINDOW
 
 CONTEXT = 8
 
@@ -170,3 +171,13 @@ def test_a_mixture_of_random_windows_is_pure_and_reaches_the_ends_of_its_texts()
         found = drawn[drawn // 1000 == text] - 1000 * text
         assert (found.min(), found.max()) == (0, length - CONTEXT - 1)
     assert (drawn < 1000).mean() == pytest.approx(0.75, abs=0.005)
+
+
+@pytest.mark.parametrize("order", ["random", "epoch"])
+def test_texts_of_a_mixture_are_not_drawn_from_alike(order: str) -> None:
+    texts = [1000 * text + torch.arange(500) for text in range(2)]
+    draws = Draws(texts, [1.0, 1.0], [[(0, 500)]] * 2, 5, CONTEXT, 4, order)
+    drawn = starts(draws, 1, WINDOW).flatten()
+    one, other = (drawn[drawn // 1000 == text] - 1000 * text for text in range(2))
+    assert len(one) == len(other) == 2 * WINDOW
+    assert (one == other).mean() < 0.2
