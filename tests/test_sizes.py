@@ -34,9 +34,9 @@ LINES = {  # of Python, with docstrings
     "experiments/python": 712,
     "experiments/report": 6791,
     "experiments/reproduce": 5484,
-    "experiments/run": 2751,
+    "experiments/run": 2752,
     "experiments/sinks": 207,
-    "experiments/tasks": 4622,
+    "experiments/tasks": 4888,
 }
 NOT_INSTALLED = {"experiments/studies"}
 SMALL = {"commeff": 789, "experiments": 209, "experiments/conf": 1}  # files that are in no room

@@ -1,4 +1,4 @@
-"""Next-token prediction: a small GPT on any text, by its bytes or tokenised."""
+"""Next-token prediction: a small GPT on any text or mixture of texts, by bytes or tokenised."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ from torch.nn import functional as F
 from commeff import require
 from commeff.experiments.data.folder import DataError
 from commeff.experiments.data.texts import KNOWN
+from commeff.experiments.tasks.language.draws import Draws
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.huggingface import CONFIG, digest_of, pretrained
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.experiments.tasks.language.plans import GPT_LAYERS, LLAMA_LAYERS, gpt_plan, llama_plan
 from commeff.experiments.tasks.language.presets import PRESETS, Preset, preset
-from commeff.experiments.tasks.language.text import describe, load, pieces, spaced, token_folder, tokenised, windows
+from commeff.experiments.tasks.language.text import (
+    common,
+    describe,
+    load,
+    mixture,
+    pieces,
+    spaced,
+    token_folder,
+    tokenised,
+)
 from commeff.experiments.tasks.models import DTYPES, seeded
-from commeff.experiments.tasks.sampler import WINDOW, Stream, philox
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
@@ -43,10 +52,9 @@ class Language(Settled):
     numbers each. `commeff data tokenize` merges pairs of them into a larger vocabulary; losses per token do not compare
     between vocabularies, but divided by the bytes per token, which it prints, they do.
 
-    A sample is a window of context + 1 tokens: context inputs, each with the token after it as its target. Workers draw
-    windows at random places, with replacement; an epoch is as many tokens as the training text has. Validation windows
-    are spread evenly and share no target, and the first token of a window is all that its first prediction knows:
-    losses at different contexts do not compare.
+    A sample is a window of context + 1 tokens: context inputs, each with the token after it as its target. An epoch is
+    as many windows as cover the training texts. Validation windows are spread evenly and share no target, and the first
+    token of a window is all that its first prediction knows: losses at different contexts do not compare.
 
     Parameters
     ----------
@@ -54,15 +62,17 @@ class Language(Settled):
     seed : of the windows and the initial parameters.
     data : "tinyshakespeare", "wikitext-2", a file, or a folder that `commeff data tokenize` has written: absolute,
         relative to where the command is typed, or within data_dir. wikitext-2 has its own splits, every other text is
-        cut in text order: 90 % training, 5 % validation, 5 % test.
+        cut in text order: 90 % training, 5 % validation, 5 % test. Or a mixture with weights, such as
+        "0.7 wikitext-2 + 0.3 book.txt": of the windows of each worker that share is from each text. Losses and accuracy
+        are means over the texts with these weights, and val_loss_1, val_loss_2 ... the losses of each.
     data_dir : the folder that holds the files; None: the environment variable COMMEFF_DATA.
     layers, heads, width, dropout : of the model, unless that is a preset.
     context : tokens of a window.
     batch : windows per worker and step.
     partition : "iid": every worker draws from the whole training text; "contiguous": worker i from the i-th of n equal
         pieces, so workers differ as the text does.
-    probe : about as many training and as many validation tokens are predicted at each evaluation; the test predicts all
-        of the test text, or four million tokens spread over a longer one.
+    probe : about as many training and as many validation tokens of each text are predicted at each evaluation; the test
+        predicts all of the test text, or four million tokens spread over a longer one.
     dtype : "float32" or "float64".
     documents : windows hold several documents, or parts of them, and attention stays within each: it does not cross a
         separator, and positions count from there. For data that were tokenised with --documents.
@@ -71,6 +81,10 @@ class Language(Settled):
     model : "gpt", or a preset such as "llama_1m", which has its own shape, or a folder with a GPT-2 or Llama of
         Hugging Face (config.json and safetensors), from whose weights training begins. Its vocabulary may be larger
         than that of the text, and its dropout is `dropout`.
+    order : "random": windows lie at random places, drawn with replacement; "epoch": in every epoch the text is cut into
+        consecutive windows, from a random token on, and each is drawn once, in random order. With partition="iid"
+        all workers together draw each window once, with "contiguous" each worker those of its piece. Windows of workers
+        who are absent are left out. Each text of a mixture has its own epochs.
 
     Raises
     ------
@@ -99,10 +113,11 @@ class Language(Settled):
         documents: bool = False,
         digest: str | None = None,
         model: str = "gpt",
+        order: str = "random",
     ) -> None:
         require.at_least(1, workers=workers, batch=batch, probe=probe)
         require.at_least(0, seed=seed)
-        self._dtype, self._seed, self._shape = require.choose(DTYPES, dtype=dtype), seed, (batch, context)
+        self._dtype, self._seed, self._context = require.choose(DTYPES, dtype=dtype), seed, context
         shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
         if model != "gpt":
             shape = self._preset(model, {"layers": layers, "heads": heads, "width": width, "dropout": dropout})
@@ -112,34 +127,37 @@ class Language(Settled):
             raise ValueError(
                 f"context must be at most that of {model}, {first.context}, got {context}: take shorter windows"
             )
-        self.text = load(data, data_dir)
-        if digest not in (None, _digest(self.text.digest, model)):
+        names, weights = mixture(data)
+        self.texts = [load(name, data_dir) for name in names]
+        vocabulary, separator = common(self.texts)
+        if digest not in (None, _digest([text.digest for text in self.texts], model)):
             files = (f"{data} and {model}", "tokens and weights") if _folder(model) else (data, "tokens")
             raise DataError("{} must be the {} that the run was made with, got others: bring those back".format(*files))
-        if documents and self.text.separator is None:
+        if documents and separator is None:
             raise ValueError(
                 f"documents must be false for {data}, which has no separators: tokenise it with --documents"
             )
-        separator = self.text.separator if documents else None
         self.origin = _folder(model)
-        self._build = partial(shape, vocabulary=self.text.vocabulary, separator=separator)
+        self._build = partial(shape, vocabulary=vocabulary, separator=separator if documents else None)
         with shapes_only():
             self._vocabulary = len(cast("GPT | Llama", self._build()).tokens.weight)
-        self.pieces = pieces(partition, len(self.text.train), workers)
-        shortest = min(stop - start for start, stop in self.pieces)
-        for name, length in (
-            (f"training piece of each of {workers} workers", shortest),
-            ("validation text", len(self.text.validation)),
-            ("test text", len(self.text.test)),
-        ):
-            if length <= context:
-                raise ValueError(
-                    f"the {name} in {data} has {length} tokens and a window {context + 1}: "
-                    "take a longer text, a smaller context or fewer workers"
-                )
-        self.workers, self.size = workers, (len(self.text.train) - 1) // context
-        self.probe, self.validation = (spaced(part, context, probe) for part in (self.text.train, self.text.validation))
-        self._stream = Stream(self._starts, workers, WINDOW)
+        own = [pieces(partition, len(text.train), workers) for text in self.texts]
+        for name, text, parts in zip(names, self.texts, own, strict=True):
+            for part, length in (
+                (f"training piece of each of {workers} workers", min(stop - start for start, stop in parts)),
+                ("validation text", len(text.validation)),
+                ("test text", len(text.test)),
+            ):
+                if length <= context:
+                    raise ValueError(
+                        f"the {part} in {name} has {length} tokens and a window {context + 1}: "
+                        "take a longer text, a smaller context or fewer workers"
+                    )
+        self._weights = weights
+        self._draws = Draws([text.train for text in self.texts], weights, own, seed, context, batch, order)
+        self.workers, self.size = workers, self._draws.size
+        self.probe = [spaced(text.train, context, probe) for text in self.texts]
+        self.validation = [spaced(text.validation, context, probe) for text in self.texts]
 
     @staticmethod
     def _preset(name: str, shape: Mapping[str, float]) -> Preset:
@@ -157,13 +175,19 @@ class Language(Settled):
     @classmethod
     def settled(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """With the full path of a text that is given relative to the working directory, and the digest of tokens."""
-        data, folder = settings["data"], token_folder(settings["data"], settings["data_dir"])
-        place = data if data in KNOWN else from_here(data, lambda path: path.is_file() or tokenised(path))
+        texts, weights = mixture(settings["data"])
+        folders = [token_folder(text, settings["data_dir"]) for text in texts]
+        places = [
+            text if text in KNOWN else from_here(text, lambda path: path.is_file() or tokenised(path)) for text in texts
+        ]
+        parts = [f"{weight!r} {place}" for weight, place in zip(weights, places, strict=True)]
+        data = " + ".join(parts) if len(parts) > 1 else places[0]
         model = from_here(settings["model"], _is_model) if _folder(settings["model"]) else settings["model"]
         if model in PRESETS and _is_model(Path(model)):
             raise ValueError(f"model={model} must be a preset or a folder, got both: write ./{model} for the folder")
-        digest = _digest(describe(folder).digest if folder else None, model) or settings["digest"]
-        return {**settings, "data": place, "model": model, "digest": digest}
+        digests = [describe(folder).digest if folder else None for folder in folders]
+        digest = _digest(digests, model) or settings["digest"]
+        return {**settings, "data": data, "model": model, "digest": digest}
 
     def model(self) -> nn.Module:
         """A fresh model; the same initial parameters at every call."""
@@ -171,7 +195,7 @@ class Language(Settled):
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The windows (w, b, context + 1) of `workers` at `step`: a pure function of (seed, step, workers)."""
-        return (windows(self.text.train, self._stream.at(step, workers), self._shape[1]),)
+        return (self._draws.at(step, workers),)
 
     def loss(self, model: Callable[..., Any], *batch: Tensor) -> Tensor:
         """Mean cross-entropy of one worker's windows (b, context + 1), a scalar."""
@@ -203,30 +227,32 @@ class Language(Settled):
         return LLAMA_LAYERS if isinstance(model, Llama) else GPT_LAYERS
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """train_loss over the probe, val_loss and val_accuracy (next tokens guessed) over the validation windows."""
-        train_loss, _ = self._measure(model, self.probe)
-        val_loss, val_accuracy = self._measure(model, self.validation)
-        return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy}
+        """train_loss over the probe, val_loss and val_accuracy (next tokens guessed) over the validation windows.
+
+        Of a mixture also val_loss_1, val_loss_2 ..., those of its texts.
+        """
+        (train_loss, _), _ = self._measure(model, self.probe)
+        (val_loss, val_accuracy), own = self._measure(model, self.validation)
+        losses = {f"val_loss_{number}": loss for number, (loss, _) in enumerate(own, 1)} if len(own) > 1 else {}
+        return {"train_loss": train_loss, "val_loss": val_loss, "val_accuracy": val_accuracy} | losses
 
     def test(self, model: nn.Module) -> dict[str, float]:
         """test_loss, test_accuracy over the windows of the test text."""
-        loss, accuracy = self._measure(model, spaced(self.text.test, self._shape[1], TESTED))
+        (loss, accuracy), _ = self._measure(model, [spaced(text.test, self._context, TESTED) for text in self.texts])
         return {"test_loss": loss, "test_accuracy": accuracy}
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """Nothing: there is no BatchNorm."""
         return ()
 
-    def _starts(self, worker: int, window: int) -> Tensor:
-        """(WINDOW, b): where the windows of so many steps begin, each inside the worker's piece."""
-        batch, context = self._shape
-        start, stop = self.pieces[worker]
-        uniform = np.random.Generator(philox(self._seed, worker, 0, stream=window + 1))
-        return torch.from_numpy(uniform.integers(start, stop - context, (WINDOW, batch)))
+    def _measure(self, model: nn.Module, texts: Sequence[Tensor]) -> tuple[list[float], list[tuple[float, float]]]:
+        """Mean loss and share of tokens guessed, weighted as the mixture is; and both of each text."""
+        own = [self._measured(model, tokens) for tokens in texts]
+        return [float(np.average(column, weights=self._weights)) for column in zip(*own, strict=True)], own
 
-    def _measure(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
+    def _measured(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
-        size = max(1, min(CHUNK, LOGITS // self._vocabulary) // self._shape[1])
+        size = max(1, min(CHUNK, LOGITS // self._vocabulary) // self._context)
         with evaluating(model):
             sums = [score(model, _scores, *self.inputs_targets(part)).sum(0) for part in tokens.split(size)]
         loss, accuracy = (torch.stack(sums).sum(0) / tokens[:, 1:].numel()).tolist()
@@ -253,7 +279,8 @@ def _folder(model: str) -> Path | None:
     return path if model != "gpt" and model not in PRESETS and _is_model(path) else None
 
 
-def _digest(tokens: str | None, model: str) -> str | None:
-    """The digest of tokenised text and of a model's folder; None where there is neither."""
+def _digest(texts: Sequence[str | None], model: str) -> str | None:
+    """The digest of those of tokenised texts and of a model's folder; None where there is none."""
     folder = _folder(model)
+    tokens = sha256(" ".join(map(str, texts)).encode()).hexdigest() if len(texts) > 1 and any(texts) else texts[0]
     return sha256(f"{tokens} {digest_of(folder)}".encode()).hexdigest() if folder else tokens

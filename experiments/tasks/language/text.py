@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +35,7 @@ from commeff.files import regular
 
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
 MANIFEST = "tokens.json"
+TOKENIZER = "tokenizer.json"
 FILES = {"train": "train.bin", "validation": "val.bin", "test": "test.bin"}
 DTYPES: Mapping[str, Any] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 LARGEST = 1 << 20  # bytes of a tokens.json
@@ -49,6 +50,7 @@ class Text:
     vocabulary : how many different tokens there can be.
     separator : the token that every document begins with; None where the text is one.
     digest : of a tokenised text, what its run's name has of it.
+    tokenizer : SHA-256 of its tokenizer.json; None where there is none.
     """
 
     train: Tensor
@@ -57,6 +59,7 @@ class Text:
     vocabulary: int = 256  # all bytes, whether the text has them or not
     separator: int | None = None
     digest: str | None = None
+    tokenizer: str | None = None
 
 
 def load(data: str, data_dir: str | None) -> Text:
@@ -76,6 +79,38 @@ def load(data: str, data_dir: str | None) -> Text:
         if md5(path) != total:
             raise DataError(f"{path} is no good copy of {data}, its MD5 sum is not {total}: {remedy}")
     return Text(texts[0], texts[1], texts[2]) if len(texts) == 3 else cut(texts[0])
+
+
+def mixture(data: str) -> tuple[list[str], list[float]]:
+    """The texts that `data` names, and their weights.
+
+    >>> mixture("wikitext-2"), mixture("0.7 wikitext-2 + 0.3 my.txt")
+    ((['wikitext-2'], [1.0]), (['wikitext-2', 'my.txt'], [0.7, 0.3]))
+    """
+    if " + " not in data:
+        return [data], [1.0]
+    try:
+        parts = [part.split(maxsplit=1) for part in data.split(" + ")]
+        weights, texts = [float(weight) for weight, _ in parts], [text.strip() for _, text in parts]
+    except ValueError:
+        raise require.refusal("data", "be WEIGHT TEXT + WEIGHT TEXT ...", data, "a mixture has weights") from None
+    for weight in weights:
+        require.positive(f"leave out of data={data} what is not to be drawn", weight=weight)
+    return texts, weights
+
+
+def common(texts: Sequence[Text]) -> tuple[int, int | None]:
+    """The vocabulary and the separator of the texts of a mixture, which must share them."""
+    kinds = {(text.vocabulary, text.separator) for text in texts}
+    tokenizers = {text.tokenizer for text in texts} - {None}
+    if len(kinds) > 1 or len(tokenizers) > 1:
+        got = " and ".join(f"{vocabulary} with {separator}" for vocabulary, separator in sorted(kinds, key=str))
+        raise ValueError(
+            "texts of a mixture must have the same tokenizer, vocabulary and separator, got "
+            f"{got if len(kinds) > 1 else f'{len(tokenizers)} tokenizers'}: tokenise them with one "
+            "(commeff data tokenize --tokenizer)"
+        )
+    return kinds.pop()
 
 
 def token_folder(data: str, data_dir: str | None) -> Path | None:
@@ -154,7 +189,9 @@ def mapped(folder: Path) -> Text:
     paths = {split: folder / name for split, name in FILES.items() if (folder / name).exists() or split != "test"}
     texts = {split: _map(path, meta) for split, path in paths.items()}
     texts = {"test": texts["validation"]} | texts
-    return Text(**texts, vocabulary=meta.vocabulary, separator=meta.separator, digest=meta.digest)
+    file = folder / TOKENIZER
+    tokenizer = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+    return Text(**texts, vocabulary=meta.vocabulary, separator=meta.separator, digest=meta.digest, tokenizer=tokenizer)
 
 
 def _map(path: Path, meta: Tokens) -> Tensor:

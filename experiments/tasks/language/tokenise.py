@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.experiments.data.folder import DataError
-from commeff.experiments.tasks.language.text import DTYPES, FILES, MANIFEST, load
+from commeff.experiments.tasks.language.text import DTYPES, FILES, MANIFEST, TOKENIZER, load
 from commeff.files import appearing, regular
 
-TOKENIZER = "tokenizer.json"
 BYTES = 256  # all single bytes are tokens, so every text can be written
 PIECE = 1 << 20  # signs that are encoded in one go
 

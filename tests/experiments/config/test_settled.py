@@ -99,7 +99,7 @@ def test_a_text_is_found_from_where_the_command_is_typed(tmp_path: Path, monkeyp
     config = compose([*words, "task.data=mine.txt"])
     assert config["task"]["data"] == str(tmp_path / "mine.txt")
     monkeypatch.chdir("/")
-    assert len(build(config).task.text.train) == 7920, "nine tenths of 8,800 bytes"
+    assert len(build(config).task.texts[0].train) == 7920, "nine tenths of 8,800 bytes"
     assert compose(words)["task"]["data"] == "tinyshakespeare", "a known text is meant by its name"
 
 

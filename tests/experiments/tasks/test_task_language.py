@@ -51,23 +51,24 @@ def placed(window: torch.Tensor) -> int:
     return CONTENT.index(bytes(window.tolist()))
 
 
+@pytest.mark.parametrize("order", ["random", "epoch"])
 @pytest.mark.parametrize("partition", ["iid", "contiguous"])
-def test_a_batch_is_a_pure_function_of_seed_step_and_workers(text: str, partition: str) -> None:
-    walked = made(text, partition=partition, seed=3)
+def test_a_batch_is_a_pure_function_of_seed_step_and_workers(text: str, partition: str, order: str) -> None:
+    walked = made(text, partition=partition, order=order, seed=3)
     rows = [walked.batch(step, range(4))[0] for step in range(40)]
     for step in (33, 0, 17):
-        fresh = made(text, partition=partition, seed=3)
+        fresh = made(text, partition=partition, order=order, seed=3)
         assert torch.equal(fresh.batch(step, [2, 0])[0], rows[step][[2, 0]])
     assert rows[0].shape == (4, 4, 9)
     assert rows[0].dtype == torch.int64
-    assert not torch.equal(rows[0], made(text, partition=partition, seed=4).batch(0, range(4))[0])
+    assert not torch.equal(rows[0], made(text, partition=partition, order=order, seed=4).batch(0, range(4))[0])
     assert len({tuple(window.tolist()) for batch in rows for window in batch.flatten(0, 1)}) > 400
 
 
 def test_windows_are_training_text_and_reach_both_of_its_ends(text: str) -> None:
     task = made(text, batch=64)
     starts = {placed(window) for step in range(100) for window in task.batch(step, range(4))[0].flatten(0, 1)}
-    assert (min(starts), max(starts)) == (0, len(task.text.train) - 9)
+    assert (min(starts), max(starts)) == (0, len(task.texts[0].train) - 9)
 
 
 def test_contiguous_workers_own_disjoint_pieces_that_cover_the_text(text: str) -> None:
@@ -76,13 +77,13 @@ def test_contiguous_workers_own_disjoint_pieces_that_cover_the_text(text: str) -
     for worker in range(7):
         drawn = (window for step in range(60) for window in task.batch(step, [worker])[0][0])
         used.append({start + k for start in map(placed, drawn) for k in range(9)})
-    assert sum(map(len, used)) == len(set.union(*used)) == len(task.text.train)
+    assert sum(map(len, used)) == len(set.union(*used)) == len(task.texts[0].train)
     assert max(map(len, used)) - min(map(len, used)) <= 1
 
 
 def test_a_text_is_cut_in_order_and_no_byte_is_in_two_splits(text: str) -> None:
     task = made(text)
-    splits = (task.text.train, task.text.validation, task.text.test)
+    splits = (task.texts[0].train, task.texts[0].validation, task.texts[0].test)
     assert [len(split) for split in splits] == [3600, 200, 200]
     assert bytes(torch.cat(splits).tolist()) == CONTENT
     assert task.size == 3599 // 8
@@ -105,11 +106,11 @@ def test_evaluation_is_the_mean_over_the_windows_and_accuracy_counts_next_bytes(
     task = made(text, probe=64, dtype="float64")
     model = task.model()
     report = task.evaluate(model) | task.test(model)
-    everything = {"train": task.probe, "val": task.validation, "test": spaced(task.text.test, 8, 10**9)}
+    everything = {"train": task.probe[0], "val": task.validation[0], "test": spaced(task.texts[0].test, 8, 10**9)}
     assert [len(tokens) for tokens in everything.values()] == [8, 8, 24]
     for name, tokens in everything.items():
         assert report[f"{name}_loss"] == pytest.approx(task.loss(model, tokens).item(), rel=1e-12)
-    guessed = model(task.validation[:, :-1]).argmax(-1) == task.validation[:, 1:]
+    guessed = model(task.validation[0][:, :-1]).argmax(-1) == task.validation[0][:, 1:]
     assert report["val_accuracy"] == guessed.double().mean().item()
     assert model.training
 
@@ -214,7 +215,7 @@ def test_training_learns_and_counts_epochs_in_bytes(tmp_path: Path) -> None:
     assert summary["test_loss"] < 0.5
     assert summary["val_accuracy"] > 0.8
     seen = 150 * 2 * 4 * 8
-    assert summary["epoch"] == pytest.approx(seen / len(task.text.train), rel=0.01)
+    assert summary["epoch"] == pytest.approx(seen / len(task.texts[0].train), rel=0.01)
 
 
 @pytest.mark.parametrize(("data", "sizes"), [("tinyshakespeare", [91, 5, 5]), ("wikitext-2", [101, 102, 103])])
@@ -290,6 +291,7 @@ def test_text_that_cannot_be_used_is_refused_in_one_line(
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"dtype": "half"}, "dtype must be one of"),
         ({"partition": "shards"}, "partition must be one of iid, contiguous"),
+        ({"order": "sorted"}, "order must be one of random, epoch"),
         ({"context": 200}, "the validation text in .* has 200 tokens and a window 201: take a longer text"),
         (
             {"workers": 401, "partition": "contiguous"},
@@ -308,3 +310,55 @@ def test_as_many_workers_as_pieces_of_one_window_are_taken(text: str) -> None:
     batches = [task.batch(step, range(400))[0] for step in (0, 1)]
     assert torch.equal(*batches)
     assert len(batches[0][:, 0].unique(dim=0)) == 400
+
+
+@pytest.fixture
+def mixed(text: str, tmp_path: Path) -> str:
+    (tmp_path / "fox.txt").write_bytes(b"the quick brown fox jumps over the lazy dog. " * 60)
+    return f"3 {text} + 1 {tmp_path}/fox.txt"
+
+
+@pytest.mark.parametrize("order", ["random", "epoch"])
+def test_a_mixture_draws_from_its_texts_and_is_measured_on_each(mixed: str, text: str, order: str) -> None:
+    task = made(mixed, order=order, dtype="float64")
+    fox = made(mixed.split()[-1], order=order, dtype="float64")
+    noise, model = made(text, order=order, dtype="float64"), task.model()
+    windows = torch.cat([task.batch(step, range(4))[0].flatten(0, 1) for step in range(30)])
+    alien = torch.tensor([bytes(window.tolist()) in CONTENT for window in windows])
+    assert alien.double().mean() == pytest.approx(0.75, abs=0.02)
+    assert all(bytes(window.tolist()) in bytes(fox.texts[0].train.tolist()) for window in windows[~alien])
+    assert task.size == noise.size + fox.size
+    rows = [one.evaluate(model) | one.test(model) for one in (task, noise, fox)]
+    for name in ("train_loss", "val_loss", "val_accuracy", "test_loss", "test_accuracy"):
+        assert rows[0][name] == pytest.approx(0.75 * rows[1][name] + 0.25 * rows[2][name], rel=1e-12)
+    assert [rows[0]["val_loss_1"], rows[0]["val_loss_2"]] == [row["val_loss"] for row in rows[1:]]
+    assert "val_loss_1" not in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("{0} + {0}", r"data must be WEIGHT TEXT \+ WEIGHT TEXT \.\.\., got '/.*: a mixture has weights"),
+        ("0.5 {0} + half {0}", "data must be WEIGHT TEXT"),
+        ("0.5 {0} + 0.5", "data must be WEIGHT TEXT"),
+        ("0.5 {0} + -0.5 {0}", "weight must be above 0, got -0.5: leave out of data=0.5 /.* what is not to be drawn"),
+        ("1 {0} + inf {0}", "weight must be finite, got inf"),
+        ("1 {0} + 0 {0}", "weight must be above 0, got 0.0"),
+        ("1 {0} + 1 {0}.txt", "no file .*noise.txt.txt: correct task.data"),
+        ("1 {0} + 1 {1}", r"same tokenizer, vocabulary and separator, got 256 with None and 300 with None: tokenise"),
+        ("1 {1} + 1 {2}", r"must have the same tokenizer, .* got 2 tokenizers: tokenise them with one \(commeff data"),
+    ],
+)
+def test_a_mixture_that_cannot_be_is_refused_in_one_line(text: str, data: str, reason: str, tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "tokens.json").write_text('{"vocabulary": 300}')
+        (tmp_path / folder / "tokenizer.json").write_text(folder)
+        for name in ("train", "val"):
+            np.arange(300, dtype="<u2").tofile(tmp_path / folder / f"{name}.bin")
+    with pytest.raises(ValueError, match=reason) as refusal:
+        made(data.format(text, tmp_path / "one", tmp_path / "two"))
+    assert "\n" not in str(refusal.value)
+    if "tokenizers" in reason:
+        (tmp_path / "two/tokenizer.json").unlink()  # nothing is known of it
+        assert made(data.format(text, tmp_path / "one", tmp_path / "two")).workers == 4

@@ -124,7 +124,7 @@ def test_many_tokens_take_four_bytes_and_batches_are_pure(tmp_path: Path) -> Non
     known = values.tolist()
     window = rows[0][0, 0].tolist()
     assert any(known[k : k + 33] == window for k in range(len(known)))
-    assert torch.equal(task.text.test, task.text.validation)  # nanoGPT has no third file
+    assert torch.equal(task.texts[0].test, task.texts[0].validation)  # nanoGPT has no third file
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,30 @@ def test_runs_are_named_after_the_tokens(play: str, tmp_path: Path) -> None:
         folder.rmdir()
     assert names[0] != names[1]
     plain = compose(["task=language", f"task.data={play}"])
-    del plain["task"]["digest"], plain["task"]["documents"]  # as stores from before have it
+    del plain["task"]["digest"], plain["task"]["documents"], plain["task"]["order"]  # as stores from before have it
     assert run_id(plain) == run_id(compose(["task=language", f"task.data={play}"]))
+
+
+def test_a_run_of_a_mixture_is_named_after_all_its_texts(
+    play: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names, settled = set(), []
+    for folder in ("one", "two", "other"):
+        tokenise(play, None, tmp_path / folder)
+    (tmp_path / "other/tokens.json").write_text((tmp_path / "other/tokens.json").read_text() + " ")
+    for data in ("0.7 one + 0.3 two", "0.3 one + 0.7 two", "0.7 one + 0.3 other", "0.7 one + 0.3 " + play, "one"):
+        config = compose(["task=language", f"task.data={data}", "workers=2"])
+        assert run_id(compose(["task=language", f"task.data={config['task']['data']}", "workers=2"])) == run_id(config)
+        names.add(run_id(config))
+        settled.append(config["task"])
+    assert len(names) == 5
+    assert settled[0]["data"] == f"0.7 {tmp_path}/one + 0.3 {tmp_path}/two"
+    assert len({task["digest"] for task in settled}) == 4
+    Language(2, data=settled[0]["data"], digest=settled[0]["digest"], **TINY)
+    (tmp_path / "two/tokens.json").write_text((tmp_path / "other/tokens.json").read_text())
+    with pytest.raises(DataError, match="must be the tokens that the run was made with, got others"):
+        Language(2, data=settled[0]["data"], digest=settled[0]["digest"], **TINY)
 
 
 def damaged(folder: Path, facts: dict[str, Any], tokens: bytes = b"\1\0\2\0") -> str:
