@@ -80,8 +80,15 @@ class Axis:
         """The sum (or "max") over the ranks, at every rank, without a gradient. Of a rehearsal nobody else hears."""
         if self.size == 1 or (x.is_meta and self.group is not None):
             return x
+        return self._posted(x.clone(memory_format=torch.contiguous_format), op)()
+
+    def post_reduce(self, x: Tensor) -> Arrival:
+        """The sum over the ranks in the memory of x, begun now; what is returned waits for it."""
+        return self._posted(x, "sum")
+
+    def _posted(self, x: Tensor, op: str) -> Arrival:
         self.sent(2 * x.nbytes * (self.size - 1) / self.size)
-        return self._arrived(self._all_reduce(x, op))
+        return partial(self._arrived, self._all_reduce(x, op))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
@@ -147,8 +154,7 @@ class Axis:
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
         if torch.compiler.is_compiling():
             return partial(_ops.wait_tensor, _ops.all_reduce(x.contiguous(), op, self.group.group_name))
-        out = x.clone(memory_format=torch.contiguous_format)
-        return partial(_after, self.group.allreduce([out], _REDUCTIONS[op]), out)
+        return partial(_after, self.group.allreduce([x], _REDUCTIONS[op]), x)
 
     def _all_gather(self, x: Tensor) -> Arrival:
         x = x.contiguous()
