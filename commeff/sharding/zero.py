@@ -257,8 +257,8 @@ class BucketedRow(ViewedRow):
         self._counted |= self._writes(start, stop)
         if self._l2:
             bucket[: stop - start].add_(self._row[0, start:stop], alpha=self._l2)
-        post = self._axis.post_scatter if self._zero else self._axis.post_reduce
-        self._travelling.append((self._next, post(bucket)))
+        arrival = self._axis.post_scatter(bucket) if self._zero else self._axis.post_reduce(bucket, given=True)
+        self._travelling.append((self._next, arrival))
         self._next -= 1
 
     def _receive(self) -> Span:
