@@ -73,8 +73,8 @@ class Gradients:
 
     @property
     def consumed(self) -> bool:
-        """Whether some are no longer where backward left them."""
-        return self.sent or self._row.takes
+        """Whether some have left, or are no longer where backward made them."""
+        return self._begun or self._row.takes
 
     def begin(self) -> None:
         """Begin to wait for the gradients of another step."""

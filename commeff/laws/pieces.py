@@ -19,7 +19,7 @@ from commeff.sharding.layout import ShardedLayout
 from commeff.sharding.parts import Part, joined, parts_of, ranks_in_words
 from commeff.sharding.pieces import exact, on_pieces
 from commeff.sharding.shard import cut_evenly
-from commeff.sharding.zero import even
+from commeff.sharding.zero import part_of
 
 WHOLE = Layout.of({"matrix.rows": (4, 3), "vector": (5,), "matrix.columns": (3, 4), "matrix.copied": (3, 3)}.items())
 CUT = ((0, "rows"), (1, "columns"))
@@ -65,7 +65,7 @@ def acts_on_pieces(case: MethodCase) -> None:
 def _held(shard: Axis, tensor: Axis, sharding: Sequence[Peers]) -> tuple[ShardedLayout, tuple[Part, ...]]:
     """The layout of what a rank updates, and its parts."""
     layout = ShardedLayout.of_shards(held(tensor.rank), sharding)
-    layout = layout.pick([even(layout.d, shard)])
+    layout = layout.pick([part_of(0, layout.d, shard)])
     return layout, parts_of(layout, ranks_in_words(layout, tensor, shard))
 
 

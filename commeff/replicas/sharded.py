@@ -21,7 +21,7 @@ from commeff.sharding.layout import RankColumnMap
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision, raised
 from commeff.sharding.rows import build_row
 
-BUCKET_MB = 25.0  # of gradients that stage 2 of ZeRO reduces together
+BUCKET_MB = 25.0  # of gradients that shard ranks reduce together
 
 
 class ShardedWorker:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
+from torch.nn import functional as F
 
 from commeff.communicator.wire.group import timeout_of
 
 Arrival = Callable[[], Tensor]  # waits for what ranks do together, and gives the result
+Function = Callable[[Tensor], Tensor]
+Posted = Callable[[Tensor], Arrival]
+Factors = list[tuple[Tensor, Tensor]]  # gradients of a linear layer's outputs, and its inputs
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
@@ -78,10 +82,15 @@ class Axis:
 
     def reduce(self, x: Tensor, op: str = "sum") -> Tensor:
         """The sum (or "max") over the ranks, at every rank, without a gradient. Of a rehearsal nobody else hears."""
+        return self.post_reduce(x, op)()
+
+    def post_reduce(self, x: Tensor, op: str = "sum", given: bool = False) -> Arrival:
+        """`reduce`, begun now, in the memory of x where that is given; what is returned waits for it."""
         if self.size == 1 or (x.is_meta and self.group is not None):
-            return x
+            return partial(_same, x)
+        x = x.contiguous() if given else x.clone(memory_format=torch.contiguous_format)
         self.sent(2 * x.nbytes * (self.size - 1) / self.size)
-        return self._arrived(self._all_reduce(x, op))
+        return partial(self._arrived, self._all_reduce(x, op))
 
     def gather(self, x: Tensor, dim: int) -> Tensor:
         """The ranks' tensors one after the other along `dim`, without a gradient."""
@@ -92,10 +101,14 @@ class Axis:
 
     def scatter(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of the sum over the ranks, without a gradient."""
+        return self.post_sum_parts(x, dim)()
+
+    def post_sum_parts(self, x: Tensor, dim: int) -> Arrival:
+        """`scatter`, begun now; what is returned waits for it."""
         if self.size == 1:
-            return x
+            return partial(_same, x)
         self._check(x, dim)
-        return self.post_scatter(torch.cat(x.chunk(self.size, dim)))()
+        return self.post_scatter(torch.cat(x.chunk(self.size, dim)))
 
     def post_scatter(self, x: Tensor) -> Arrival:
         """`scatter` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
@@ -147,8 +160,7 @@ class Axis:
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
         if torch.compiler.is_compiling():
             return partial(_ops.wait_tensor, _ops.all_reduce(x.contiguous(), op, self.group.group_name))
-        out = x.clone(memory_format=torch.contiguous_format)
-        return partial(_after, self.group.allreduce([out], _REDUCTIONS[op]), out)
+        return partial(_after, self.group.allreduce([x], _REDUCTIONS[op]), x)
 
     def _all_gather(self, x: Tensor) -> Arrival:
         x = x.contiguous()
@@ -182,44 +194,76 @@ def _after(work: Any, out: Tensor) -> Tensor:
 
 
 class _Conjugate(torch.autograd.Function):
-    """One function forward and another one backward."""
+    """One function forward and another one backward; gradients of weights are computed while that is under way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, f: Callable[[Tensor], Tensor], adjoint: Callable[[Tensor], Tensor]) -> Tensor:
-        ctx.adjoint = adjoint
+    def forward(ctx: Any, x: Tensor, f: Function, adjoint: Posted, factors: Sequence[Factors], *_: Tensor) -> Tensor:
+        ctx.adjoint, ctx.factors = adjoint, factors
         out = f(x)
         return out.view_as(out) if out is x else out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return ctx.adjoint(gradients[0]), None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        arrival = ctx.adjoint(gradients[0])
+        weights = [*map(_multiplied, ctx.factors)]
+        return arrival(), None, None, None, *weights
+
+
+class Products(torch.autograd.Function):
+    """A linear layer, of which backward keeps the factors of the gradient of its weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.factors = factors
+        return F.linear(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (gradient,) = ctx.saved_tensors, gradients
+        ctx.factors.append((gradient, x))
+        bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+        return gradient @ weight, None, bias, None
+
+
+def _multiplied(factors: Factors) -> Tensor | None:
+    """The gradient of a weight."""
+    products = [gradient.flatten(0, -2).mT @ x.flatten(0, -2) for gradient, x in factors]
+    factors.clear()
+    return reduce(torch.add, products) if products else None
 
 
 def _same(x: Tensor) -> Tensor:
     return x
 
 
-def copy_in(x: Tensor, axis: Axis) -> Tensor:
+def copy_in(x: Tensor, axis: Axis, factors: Sequence[Factors] = (), weights: Iterable[Tensor] = ()) -> Tensor:
     """x, which all ranks have alike, enters work that they share; its gradient is the sum of theirs.
 
-    Backward is an all-reduce. The conjugate of `sum_out` (f and g of arXiv 1909.08053).
+    Backward is an all-reduce, during which gradients of weights are computed of their factors. The conjugate of
+    `sum_out` (f and g of arXiv 1909.08053).
     """
-    return _Conjugate.apply(x, _same, axis.reduce)
+    return _Conjugate.apply(x, _same, axis.post_reduce, factors, *weights)
 
 
 def sum_out(x: Tensor, axis: Axis) -> Tensor:
-    """The sum of the ranks' shares of a result, by an all-reduce; the gradient of each share is that of the sum."""
-    return _Conjugate.apply(x, axis.reduce, _same)
+    """The sum of the ranks' shares of a result, by an all-reduce; the gradient of each share is that of the sum.
+
+    The sum takes the memory of x, which no other gradient may need.
+    """
+    return _Conjugate.apply(x, lambda x: axis.post_reduce(x, given=True)(), partial(partial, _same), ())
 
 
-def gather_in(x: Tensor, axis: Axis) -> Tensor:
+def gather_in(x: Tensor, axis: Axis, factors: Sequence[Factors] = (), weights: Iterable[Tensor] = ()) -> Tensor:
     """(b, t/n, d) at each rank -> (b, t, d), which enters work that they share (arXiv 2205.05198).
 
-    Forward gathers, backward scatters the sum of the gradients.
+    Forward gathers, backward scatters the sum of the gradients, during which those of weights are computed.
     """
-    return _Conjugate.apply(x, partial(axis.gather, dim=ALONG), partial(axis.scatter, dim=ALONG))
+    gather, scatter = partial(axis.gather, dim=ALONG), partial(axis.post_sum_parts, dim=ALONG)
+    return _Conjugate.apply(x, gather, scatter, factors, *weights)
 
 
 def scatter_out(x: Tensor, axis: Axis) -> Tensor:
     """The sum of the ranks' shares (b, t, d), of which each keeps its own (b, t/n, d). The conjugate of `gather_in`."""
-    return _Conjugate.apply(x, partial(axis.scatter, dim=ALONG), partial(axis.gather, dim=ALONG))
+    gather = partial(partial, axis.gather, dim=ALONG)
+    return _Conjugate.apply(x, partial(axis.scatter, dim=ALONG), gather, ())

@@ -18,6 +18,7 @@ from commeff.sharding.foreign import local, resharded
 from commeff.sharding.fully import aside
 from commeff.sharding.layers import Layers, keep, ranks_of, whole_shapes
 from commeff.sharding.schedules import SCHEDULES
+from commeff.sharding.tensor import ColumnLinear
 
 
 class Pipeline:
@@ -87,6 +88,9 @@ class Pipeline:
         self._ranks = self._kind.ranks(axis.size)
         held, among = ranks_of(model, layers, self._ranks), whole_shapes(model)
         self._stages = keep(model, layers, self._ranks, axis.rank, self._kind.splits)
+        for module in model.modules() if self._kind.splits else ():
+            if isinstance(module, ColumnLinear):
+                module.__class__ = nn.Linear  # type: ignore[assignment]  # whose backward the schedule itself divides
         self._model = model
         self.modules: Sequence[nn.Module] = (model,)
         copies = {homes: axis.among(homes) for homes in dict.fromkeys(held.values()) if len(homes) > 1}

@@ -33,7 +33,7 @@ class PlayedAxis(Axis):
         return PlayedAxis(self.name, len(ranks), ranks.index(self.rank))
 
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
-        return x.clone
+        return lambda: x
 
     def _all_gather(self, x: Tensor) -> Arrival:
         return partial(x.repeat, self.size, *[1] * (x.ndim - 1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -50,7 +49,7 @@ class Row(ABC):
     spans: Sequence[Span]
     gradient: Tensor
     copied: int = 0
-    takes: ClassVar[bool] = False
+    takes: bool = False
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, precision: Precision = AS_MADE

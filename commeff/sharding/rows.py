@@ -16,7 +16,7 @@ from commeff.sharding.parts import Part, parts_of, ranks_in_words
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row
 from commeff.sharding.shard import Shard
-from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow
+from commeff.sharding.zero import BucketedRow, SingleRow
 
 STAGES = (0, 1, 2, 3)
 
@@ -60,8 +60,8 @@ def build_row(
     zero : int
         The stage of ZeRO.
     megabytes : float
-        About how large a bucket of gradients is that stage 2 reduces; 0: all of them, after backward. Of stage 3, only
-        whether it is 0.
+        About how large a bucket of gradients is that shard ranks reduce; 0: all of them, after backward. Of stage 3,
+        only whether it is 0.
     precision : Precision
         In which the model computes, and sums gradients over shard ranks; the method keeps that of its parameters.
 
@@ -84,7 +84,7 @@ def build_row(
                 "mesh must be given for a model that is split, got none: it says which processes hold the same piece; "
                 "give mesh=Mesh(worker=..., tensor=...)"
             )
-        return LocalPart(CopiedRow(parameters, layout, Axis("shard"), precision), layout)
+        return LocalPart(SingleRow(parameters, layout, Axis("shard"), precision), layout)
     pipeline, shard, tensor = (mesh.axis(name) for name in ("pipeline", "shard", "tensor"))
     if tensor.size > 1 and None in cuts:
         raise ValueError(f"the model must be split over the {tensor.size} tensor ranks: call split(...) first")
@@ -98,10 +98,10 @@ def build_row(
         from commeff.sharding.fully import FullyRow  # FSDP takes half as long to import as torch
 
         row: Row = FullyRow(parameters, layout, shard, precision, megabytes)
-    elif zero == 2 and shard.size > 1:
-        row = ScatteredRow(parameters, layout, shard, precision, megabytes)
+    elif shard.size > 1:
+        row = BucketedRow(parameters, layout, shard, precision, megabytes, zero)
     else:
-        row = (SharedRow if zero and shard.size > 1 else CopiedRow)(parameters, layout, shard, precision)
+        row = SingleRow(parameters, layout, shard, precision)
     shared = shard if zero else Axis("shard")  # ranks of stage 0 hold copies, and need not tell each other
     if pipeline.size * tensor.size * shared.size == 1:
         return LocalPart(row, layout)

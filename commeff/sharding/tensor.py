@@ -2,7 +2,8 @@
 
 Parameters become plain local tensors, so that they can lie in a worker's row; activations meet where modules begin (a
 hook) and in the layers and embeddings that sum (another class). A block costs
-four all-reduces of (b, t, d), two forward and two backward, or as many pairs of a gather and a scatter.
+four all-reduces of (b, t, d), two forward and two backward, or as many pairs of a gather and a scatter. Those of
+gradients are under way while the gradients of weights are computed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.sharding.collectives import ALONG, Axis, copy_in, gather_in, scatter_out, sum_out
+from commeff.sharding.collectives import ALONG, Axis, Factors, Products, copy_in, gather_in, scatter_out, sum_out
 from commeff.sharding.fit import check, cut_of, styles
 from commeff.sharding.plan import (
     ColumnParallel,
@@ -29,7 +31,22 @@ from commeff.sharding.plan import (
 from commeff.sharding.shard import Shard
 from commeff.sharding.vocabulary import local
 
-Collective = Callable[[Tensor], Tensor]
+Collective = Callable[..., Tensor]
+
+
+class ColumnLinear(nn.Linear):
+    """A linear layer to the outputs that this rank has.
+
+    The gradient of its weight is computed while that of what has entered the module around it is summed.
+    """
+
+    factors: Factors | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., inputs) -> (..., outputs / ranks)."""
+        if self.factors is None or torch.compiler.is_compiling():
+            return super().forward(x)
+        return Products.apply(x, self.weight.detach(), self.bias, self.factors)
 
 
 class RowLinear(nn.Linear):
@@ -122,10 +139,12 @@ def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> Non
     leave = partial(scatter_out if sequence else sum_out, axis=axis)
     if isinstance(style, ParallelInput) or (isinstance(style, VocabularyParallel) and isinstance(module, nn.Linear)):
         module.register_forward_pre_hook(partial(_enter, enter))
+    if isinstance(style, ColumnParallel | VocabularyParallel) and type(module) is nn.Linear:
+        module.__class__ = ColumnLinear
     elif isinstance(style, RowParallel):
         module.__class__ = RowLinear
         module.leave = leave  # type: ignore[assignment]
-    elif isinstance(style, VocabularyParallel):
+    elif isinstance(style, VocabularyParallel) and isinstance(module, nn.Embedding):
         module.__class__ = SplitEmbedding
         module.leave = leave  # type: ignore[assignment]
         module.axis = axis  # type: ignore[assignment]
@@ -142,7 +161,15 @@ def _enter(enter: Collective, module: nn.Module, inputs: tuple[Any, ...]) -> tup
             "a ParallelInput module must get one input that has a gradient, the first, got others: each rank would "
             "have a share of their gradients; add them to it, or compute them inside"
         )
-    return enter(inputs[0]), *inputs[1:]
+    if torch.compiler.is_compiling():
+        return enter(inputs[0]), *inputs[1:]
+    x = inputs[0]
+    later = torch.is_grad_enabled() and x.requires_grad and not torch.is_autocast_enabled(x.device.type)
+    columns = [each for each in module.modules() if isinstance(each, ColumnLinear)]
+    for column in columns:
+        column.factors = [] if later and column.weight.requires_grad else None
+    held = [(column.factors, column.weight) for column in columns if column.factors is not None]
+    return enter(x, factors=[factors for factors, _ in held], weights=[weight for _, weight in held]), *inputs[1:]
 
 
 def _own_part(axis: Axis, module: nn.Module, inputs: Any, out: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ ranks, in float32 with AdamW, and numbers that each rank sends a step:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import torch
@@ -21,16 +21,13 @@ from torch.nn import functional as F
 
 from commeff.boxes import Span
 from commeff.compressors import Layout
-from commeff.sharding.collectives import Axis
+from commeff.sharding.collectives import Arrival, Axis
 from commeff.sharding.precision import AS_MADE, Precision
 from commeff.sharding.row import Row, complement, rows_of
 
 
-class CopiedRow(Row):
-    """Stage 0: every rank updates the whole row, by the mean gradient of all.
-
-    Parameters and gradients lie in two rows. A step costs an all-reduce of gradients.
-    """
+class ViewedRow(Row):
+    """A row that has all parameters its rank computes with, which are views of it."""
 
     def __init__(
         self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, precision: Precision = AS_MADE
@@ -38,8 +35,21 @@ class CopiedRow(Row):
         super().__init__(parameters, layout, axis, precision)
         self._master = self._masters()
         self._row = rows_of(self._named, layout, self._low)
-        self._padded = self._row.new_zeros(1, axis.size * -(-layout.d // axis.size))
-        self._gradients = self._padded[:, : layout.d]
+
+    def moved_parameters(self) -> list[str]:
+        first, size = self._row.data_ptr(), self._row.element_size()
+        fields = self._fields(0, self._layout.d)
+        return [field.name for p, field in fields if p.data_ptr() != first + field.start * size]
+
+
+class SingleRow(ViewedRow):
+    """One rank alone updates the whole row. Gradients lie in a row, too."""
+
+    def __init__(
+        self, parameters: Mapping[str, nn.Parameter], layout: Layout, axis: Axis, precision: Precision = AS_MADE
+    ) -> None:
+        super().__init__(parameters, layout, axis, precision)
+        self._gradients = torch.zeros_like(self._row)
         self._version: int | None = None
         self._places = {
             field.start: self._gradients[0, field.start : field.stop].view(field.shape) for field in layout.fields
@@ -54,16 +64,10 @@ class CopiedRow(Row):
 
     @property
     def parameters(self) -> Tensor:
-        return self._computed if self._master is None else self._master
-
-    @property
-    def _computed(self) -> Tensor:
-        """The own columns of what this rank computes with."""
-        ((start, stop),) = self.spans
-        return self._row[:, start:stop]
+        return self._row if self._master is None else self._master
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
-        return spans if self._axis.size == 1 else ()  # what several ranks share is summed before it is anybody's
+        return spans
 
     def arrived(self, start: int, stop: int) -> Sequence[Span]:
         self._gather(start, stop)
@@ -105,28 +109,18 @@ class CopiedRow(Row):
             return False
         return any(moved) or self._version + writes != self._gradients._version
 
-    def moved_parameters(self) -> list[str]:
-        first, size = self._row.data_ptr(), self._row.element_size()
-        fields = self._fields(0, self._layout.d)
-        return [field.name for p, field in fields if p.data_ptr() != first + field.start * size]
-
     def finish(self) -> Tensor:
         self.note()
         self._version = None
         if not self._widened:
-            return self._reduced().to(self.dtype)
+            return self._gradients.to(self.dtype)
         self._widen(complement(self._widened, self._layout.d))
         gradient = self.gradient
         self._widen_anew()
         return gradient
 
-    def _reduced(self) -> Tensor:
-        if self._axis.size == 1:
-            return self._gradients
-        return self._axis.reduce(self._gradients.to(self._sums)).div_(self._axis.size)
-
     def load(self, x: Tensor) -> None:
-        for target in (self.parameters, self._computed):
+        for target in (self.parameters, self._row):
             if x.data_ptr() != target.data_ptr():
                 target.copy_(x)
 
@@ -136,50 +130,27 @@ class CopiedRow(Row):
 
         Returns whether the gradient lay elsewhere.
         """
-        assert parameter.grad is not None
-        gradient = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+        gradient = _dense(parameter)
         if gradient.data_ptr() == place.data_ptr():
             return False
         parameter.grad = place.copy_(gradient)
         return True
 
 
-class SharedRow(CopiedRow):
-    """Stage 1: each of n ranks updates an n-th of the row, and has the optimizer's states of that.
+class BucketedRow(ViewedRow):
+    """Several ranks reduce gradients bucket by bucket, as backward makes them.
 
-    A step costs a reduce-scatter of gradients and an all-gather of parameters.
-    """
-
-    def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [even(self._layout.d, axis)]
-
-    def _reduced(self) -> Tensor:
-        ((start, stop),) = self.spans
-        summed = self._axis.post_scatter(self._padded.to(self._sums).view(self._axis.size, -1))()
-        return summed.div_(self._axis.size)[:, : stop - start]
-
-    def whole(self, columns: Tensor) -> Tensor:
-        missing = self._padded.shape[1] // self._axis.size - columns.shape[1]
-        return self._axis.gather(F.pad(columns, (0, missing)), 0).view(1, -1)[:, : self._layout.d]
-
-    def load(self, x: Tensor) -> None:
-        super().load(x)
-        self._row.copy_(self.whole(self._computed))
-
-
-class ScatteredRow(Row):
-    """Stage 2: gradients are shared too. They are reduced bucket by bucket as backward makes them, and those of columns
-    that other ranks update are freed at once.
-
-    Each rank updates an n-th of every bucket. A step costs a reduce-scatter and an all-gather of each.
+    At stage 0 each rank updates the whole row, and a step costs an all-reduce of every bucket. At 1 and 2 each updates
+    an n-th of every bucket, and a step costs a reduce-scatter and an all-gather of each. At stage 2 gradients are freed
+    as they leave; at 0 and 1 they stay, and their mean, of the columns that the rank updates, lives until the step.
 
     Parameters
     ----------
     megabytes : float
         About how large a bucket is; 0: all gradients are one, reduced after backward.
+    zero : int
+        The stage.
     """
-
-    takes = True
 
     def __init__(
         self,
@@ -188,31 +159,40 @@ class ScatteredRow(Row):
         axis: Axis,
         precision: Precision = AS_MADE,
         megabytes: float = 0.0,
+        zero: int = 2,
     ) -> None:
         most = megabytes * 1e6 / next(iter(parameters.values())).element_size() or layout.d
-        self._buckets = layout.blocks(most, most)
+        self._buckets, self._zero, self.takes = layout.blocks(most, most), zero, zero == 2
         super().__init__(parameters, layout, axis, precision)
-        self._master = self._masters()
-        self._row = rows_of(self._named, layout, self._low)
+        if all(a == b for a, b in self.spans_of(Axis(axis.name, axis.size, axis.size - 1))):
+            raise ValueError(
+                f"{axis.name} = {axis.size} ranks need a longer row than {layout.d} numbers: take fewer ranks"
+            )
         ends = [0, *accumulate(stop - start for start, stop in self.spans)]
         self._bucket_spans = list(pairwise(ends))  # the buckets' places among the own columns
-        self.gradient = self._row.new_zeros(1, ends[-1], dtype=self._sums)
+        self._alone = self._row.new_empty(1, 0, dtype=self.dtype)  # the mean of stages 0 and 1 between two steps
+        self.gradient = self._row.new_zeros(1, ends[-1], dtype=self._sums) if self.takes else self._alone
         self._begin_anew()
+        self.begin()
 
     def _begin_anew(self) -> None:
         self._consumed.clear()
         self._complete: set[int] = set()
         self._next = len(self._buckets) - 1  # buckets leave from the last to the first, the same at every rank
-        self._travelling: deque[tuple[int, Callable[[], Tensor]]] = deque()
-        self._counted: list[tuple[int, int]] | None = None
+        self._travelling: deque[tuple[int, Arrival]] = deque()
+        self._counted: dict[str, tuple[int, int]] = {}
+        if not self.takes:
+            self.gradient = self._alone
 
     def spans_of(self, axis: Axis) -> Sequence[Span]:
-        return [part_of(start, stop, axis) for start, stop in self._buckets]
+        return [part_of(start, stop, axis) if self._zero else (start, stop) for start, stop in self._buckets]
 
     @property
     def parameters(self) -> Tensor:
         if self._master is not None:
             return self._master
+        if not self._zero:
+            return self._row
         return torch.cat([self._row[:, start:stop] for start, stop in self.spans], 1)
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
@@ -227,23 +207,30 @@ class ScatteredRow(Row):
                 final.append(self._receive())
         return final if self.gradient.dtype == self.dtype else ()
 
+    def begin(self, l2: float = 0.0) -> None:
+        super().begin(l2)
+        for parameter in () if self.takes else self._named.values():
+            parameter.grad = torch.zeros_like(parameter)
+
     def gradients_changed(self, writes: int = 0) -> bool:
-        return super().gradients_changed() or (self._counted is not None and self._counted != self._writes())
+        return super().gradients_changed() or not self._counted.items() <= self._writes(0, self._layout.d).items()
 
     def note(self) -> None:
-        self._counted = self._writes()
+        self._counted = self._writes(0, self._layout.d)
 
-    def _writes(self) -> list[tuple[int, int]]:
-        """The address of each gradient, and how often it was written into."""
-        return [(p.grad.data_ptr(), p.grad._version) for p in self._named.values() if p.grad is not None]
+    def _writes(self, start: int, stop: int) -> dict[str, tuple[int, int]]:
+        """The address of each gradient in these columns, and how often it was written into."""
+        grads = ((field.name, parameter.grad) for parameter, field in self._fields(start, stop))
+        return {name: (grad.data_ptr(), grad._version) for name, grad in grads if grad is not None}
 
     def finish(self) -> Tensor:
         while self._next >= 0:
             self._send()
         while self._travelling:
             self._receive()
+        gradient = self.gradient
         self._begin_anew()
-        return self.gradient.to(self.dtype)
+        return gradient.to(self.dtype)
 
     def forget(self) -> None:
         super().forget()
@@ -252,32 +239,44 @@ class ScatteredRow(Row):
         self._begin_anew()
 
     def _send(self) -> None:
-        """Reduce the next bucket; its gradients are freed."""
+        """Reduce the next bucket; at stage 2 its gradients are freed."""
+        if self.gradient is self._alone:
+            self.gradient = self._row.new_empty(1, self._bucket_spans[-1][1], dtype=self.dtype)
         start, stop = self._buckets[self._next]
-        width = -(-(stop - start) // self._axis.size)
-        bucket = self._row.new_zeros(width * self._axis.size, dtype=self._sums)
+        if not self._zero and self._sums == self.dtype:
+            bucket = self.gradient[0, start:stop].zero_()
+        else:
+            ranks = self._axis.size if self._zero else 1
+            bucket = self._row.new_zeros(-(-(stop - start) // ranks) * ranks, dtype=self._sums)
         for parameter, field in self._fields(start, stop):
-            self._consumed.add(field.name)
             if parameter.grad is not None:
-                bucket[field.start - start : field.stop - start] = parameter.grad.flatten()
+                bucket[field.start - start : field.stop - start] = _dense(parameter).flatten()
+            if self.takes:
+                self._consumed.add(field.name)
                 parameter.grad = None
+        self._counted |= self._writes(start, stop)
         if self._l2:
             bucket[: stop - start].add_(self._row[0, start:stop], alpha=self._l2)
-        self._travelling.append((self._next, self._axis.post_scatter(bucket)))
+        arrival = self._axis.post_scatter(bucket) if self._zero else self._axis.post_reduce(bucket, given=True)
+        self._travelling.append((self._next, arrival))
         self._next -= 1
 
     def _receive(self) -> Span:
         """Wait for the bucket that has travelled longest; gives its own columns."""
         i, arrived = self._travelling.popleft()
         start, stop = self._bucket_spans[i]
-        self.gradient[0, start:stop] = arrived()[: stop - start] / self._axis.size
+        torch.div(arrived()[: stop - start], self._axis.size, out=self.gradient[0, start:stop])
         return start, stop
 
     def load(self, x: Tensor) -> None:
         if self._master is not None and x.data_ptr() != self._master.data_ptr():
             self._master.copy_(x)
+        if not self._zero:
+            if x.data_ptr() != self._row.data_ptr():
+                self._row.copy_(x)
+            return
         x = x.to(self._low)
-        travelling: deque[tuple[Span, Callable[[], Tensor]]] = deque()
+        travelling: deque[tuple[Span, Arrival]] = deque()
         for bucket, (first, last) in zip(self._buckets, self._bucket_spans, strict=True):
             width = -(-(bucket[1] - bucket[0]) // self._axis.size)
             travelling.append((bucket, self._axis.post_gather(F.pad(x[0, first:last], (0, width - (last - first))))))
@@ -285,20 +284,15 @@ class ScatteredRow(Row):
                 self._write(*travelling.popleft())
         self._write(*travelling.popleft())
 
-    def _write(self, bucket: Span, gathered: Callable[[], Tensor]) -> None:
+    def _write(self, bucket: Span, gathered: Arrival) -> None:
         start, stop = bucket
         self._row[0, start:stop] = gathered()[: stop - start]
 
 
-def even(d: int, axis: Axis) -> Span:
-    """The columns of this rank when each of n has an n-th of d, the last one less.
-
-    >>> [even(10, Axis("shard", 4, rank)) for rank in range(4)]
-    [(0, 3), (3, 6), (6, 9), (9, 10)]
-    """
-    if -(-d // axis.size) * (axis.size - 1) >= d:
-        raise ValueError(f"{axis.name} = {axis.size} ranks need a longer row than {d} numbers: take fewer ranks")
-    return part_of(0, d, axis)
+def _dense(parameter: nn.Parameter) -> Tensor:
+    """The gradient, with all its zeros."""
+    assert parameter.grad is not None
+    return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
 
 
 def part_of(start: int, stop: int, axis: Axis) -> Span:

@@ -33,7 +33,7 @@ TOGETHER = {  # model, method, schedule, and what else
     "tensor": stages.CASES["tensor"],
     "stage 3": stages.CASES["stage 3, tied"],
 }
-SHARDS = [("mem_sgd", 1, None), ("power_sgd", 2, None), ("diloco", 2, 0.6), ("psgd", 3, None)]
+SHARDS = [("psgd", 0, None), ("mem_sgd", 1, None), ("power_sgd", 2, None), ("diloco", 2, 0.6), ("psgd", 3, None)]
 
 
 @pytest.mark.parametrize("run", [pytest.param(engines.run_all, marks=pytest.mark.slow), engines.run_early])

@@ -87,7 +87,11 @@ SPLIT = {  # axis, stage of ZeRO, megabytes, and what is said when gradients are
     "tensor, free": ("tensor", 0, 0, "fine"),
     "stages": ("pipeline", 0, 25.0, "fine"),
     **{f"zero {zero}": ("shard", zero, 25.0, "gradients were changed") for zero in (0, 1, 2)},
+    **{f"zero {zero}, early": ("shard", zero, 0.001, "gradients were changed") for zero in (0, 1)},
+    **{f"zero {zero}, free": ("shard", zero, 0, "fine") for zero in (0, 1)},
 }
+
+ONCE = ("zero 0, early", "zero 1, early", "zero 2")
 
 
 def on_two_ranks(case: str, clips: Any) -> str:
@@ -120,13 +124,15 @@ def test_ranks_of_a_worker_clip_together() -> None:
     """Each would clip by the norm of what it has."""
 
     def member() -> Any:
-        return by_case([*product(SPLIT, (True, False)), ("zero 2", 3)], lambda case: on_two_ranks(*case))
+        return by_case(
+            [*product(SPLIT, (True, False)), *((name, 3) for name in ONCE)], lambda case: on_two_ranks(*case)
+        )
 
     for clipped in on_processes(2, member):
         for name, (*_, words) in SPLIT.items():
             assert words in clipped[name, True], (name, clipped[name, True])
             assert clipped[name, False] == "fine", name
-        assert "gradients were changed" in clipped["zero 2", 3], "in the fourth step alone"
+        assert all("gradients were changed" in clipped[name, 3] for name in ONCE), "in the fourth step alone"
 
 
 def test_after_a_scaler_and_once_sent_nothing_is_changed_either() -> None:

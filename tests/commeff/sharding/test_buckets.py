@@ -10,15 +10,15 @@ from torch import nn
 
 from commeff.compressors import Layout
 from commeff.sharding import Axis
-from commeff.sharding.zero import ScatteredRow
+from commeff.sharding.zero import BucketedRow
 
 SIZES = (2, 3, 1, 4, 7)
 
 
-def rows(megabytes: float, dtype: torch.dtype, ranks: int = 1) -> list[ScatteredRow]:
+def rows(megabytes: float, dtype: torch.dtype, ranks: int = 1) -> list[BucketedRow]:
     parameters = {str(i): nn.Parameter(torch.zeros(size, dtype=dtype)) for i, size in enumerate(SIZES)}
     layout = Layout.of([(name, tuple(p.shape)) for name, p in parameters.items()])
-    return [ScatteredRow(parameters, layout, Axis("shard", ranks, i), megabytes=megabytes) for i in range(ranks)]
+    return [BucketedRow(parameters, layout, Axis("shard", ranks, i), megabytes=megabytes) for i in range(ranks)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -22,7 +22,7 @@ from commeff.sharding import Mesh, cross_entropy, split
 from commeff.sharding.deferred import deferred, fill
 from commeff.sharding.layers import keep, ranks_of
 from commeff.sharding.pipeline import Pipeline
-from commeff.sharding.zero import SharedRow
+from commeff.sharding.zero import BucketedRow
 from tests.laws.processes import on_processes
 
 
@@ -82,7 +82,7 @@ def rank_of_70b(stage):
         cuts = split(model, llama_plan(model), mesh.axis("tensor"))
         held = Pipeline(model, LLAMA_LAYERS, mesh.axis("pipeline"), micro_batches=8).parameters
         layout = Layout.of([(name, tuple(parameter.shape)) for name, parameter in held.items()])
-        own = SharedRow(held, layout, mesh.axis("shard")).parameters
+        own = BucketedRow(held, layout, mesh.axis("shard"), zero=1).parameters
     finally:
         dist.destroy_process_group()
     strategy, communicator = methods.psgd(partial(torch.optim.AdamW, lr=1e-4)), Communicator(workers=1)

@@ -136,6 +136,21 @@ def passes(zero):
             often.backward(torch.cat(part), 1 / 3)
         optimizer.step()
     assert equal(whole, often.weights(), 1e-12)
+    if zero < 2:  # the last pass of a step is final, from the second step on while it runs
+        within = Split(zero, shard=2)
+        optimizer = within.optimizer(SGD, bucket_mb=0.01)
+        for step in range(2):
+            optimizer.zero_grad()
+            *first, last = (
+                torch.cat(part) for part in zip(*(s.chunk(3) for s in batch(step, 0).chunk(2)), strict=True)
+            )
+            with optimizer.no_sync():
+                for part in first:
+                    within.backward(part, 1 / 3)
+            within.backward(last, 1 / 3)
+            assert optimizer._gradients.consumed == (step > 0)
+            optimizer.step()
+        assert equal(whole, within.weights(), 1e-12)
     fresh = Split(zero, shard=2)
     optimizer = fresh.optimizer(SGD, bucket_mb=0.01)
     return complaint(lambda: [fresh.backward(batch(0, 0)) for _ in range(2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from commeff import Communicator, DistributedOptimizer, Layout, methods, topologies
 from commeff.compressors import QSGD, Dense, Natural, PerTensor, RandomK, ScaledSign, TopK
@@ -29,6 +31,7 @@ from commeff.sharding import (
 )
 from commeff.sharding.parts import Part
 from commeff.sharding.pieces import on_pieces
+from commeff.sharding.tensor import ColumnLinear
 from commeff.transforms import clipped
 from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, on_processes
@@ -135,6 +138,51 @@ def outcomes():
         return on_a_mesh(llama, llama_plan, (METHODS | ON_PIECES)[case](2), 2, 2, not only, pieces=only)
 
     return on_processes(4, lambda: by_case([*METHODS, *ON_PIECES, *WIDTHS], member))
+
+
+class UnderWay(TorchDispatchMode):
+    """The shapes of matrices that are multiplied while something that `posts` has begun is under way."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes, self._count = Counter(), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if self._count and function is torch.ops.aten.mm.default:
+            self.shapes[tuple(out.shape)] += 1
+        return out
+
+    def posts(self, post):
+        def posted(*args):
+            self._count += 1
+            arrival = post(*args)
+
+            def wait():
+                self._count -= 1
+                return arrival()
+
+            return wait
+
+        return posted
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_of_weights_are_computed_while_those_of_inputs_are_summed(name):
+    def member(sequence):
+        make, plan = MODELS[name]
+        axis, model, mode = Mesh(tensor=2).axis("tensor"), make(), UnderWay()
+        split(model, plan(model), axis, sequence=sequence)
+        axis._all_reduce, axis._reduce_scatter = mode.posts(axis._all_reduce), mode.posts(axis._reduce_scatter)
+        with mode:
+            cross_entropy(model(batch(0, 0)[:, :-1]), batch(0, 0)[:, 1:], axis).backward()
+        columns = [module.weight for module in model.modules() if isinstance(module, ColumnLinear)]
+        return mode.shapes, Counter(tuple(weight.shape) for weight in columns)
+
+    for ways in on_processes(2, lambda: [member(sequence) for sequence in (False, True)]):
+        for multiplied, columns in ways:
+            assert multiplied == columns
+            assert columns.total() > 4
 
 
 NARROW = ("float16", "bfloat16")

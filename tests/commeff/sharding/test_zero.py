@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from commeff.replicas import Stacked
 from commeff.sharding import Axis, Mesh, cross_entropy, split
 from commeff.sharding.pieces import on_pieces
 from commeff.sharding.precision import named_precision
-from commeff.sharding.zero import CopiedRow, ScatteredRow, SharedRow, even, part_of
+from commeff.sharding.zero import BucketedRow, SingleRow, part_of
 from commeff.transforms import clipped
 from tests.commeff.sharding.whole import parts_of_whole, shards_of
 from tests.laws.processes import by_case, census, on_processes
@@ -60,11 +61,9 @@ def whole_loss(model, tokens):
 def columns(zero, layout, shard):
     """The columns that each rank updates."""
     axes = [Axis("shard", shard, rank) for rank in range(shard)]
-    if zero == 1:
-        return [[even(layout.d, axis)] for axis in axes]
-    if zero == 2:
+    if zero < 3:
         parameters = {field.name: nn.Parameter(torch.zeros(field.shape).double()) for field in layout.fields}
-        return [ScatteredRow(parameters, layout, axis, megabytes=BUCKET_MB).spans for axis in axes]
+        return [BucketedRow(parameters, layout, axis, megabytes=BUCKET_MB).spans for axis in axes]
     last = [field for field in layout.fields if not field.name.startswith("blocks.")]  # backward finishes them last
     blocks = [field for field in layout.fields if field.name.startswith("blocks.")]
     return [[part_of(f.start, f.stop, axis) for f in (*last, *blocks)] for axis in axes]
@@ -185,11 +184,11 @@ def test_what_lives_between_steps_is_the_formula_of_the_stage():
             assert live == pytest.approx((everywhere + shared / 2) * psi, rel=0.02), zero
 
 
-@pytest.mark.parametrize("again", [CopiedRow.begin, CopiedRow.forget, CopiedRow.finish])
+@pytest.mark.parametrize("again", [SingleRow.begin, SingleRow.forget, SingleRow.finish])
 def test_what_leaves_in_32_bits_is_this_steps_whatever_left_before(again):
     """Each gradient is once taken early and once at the end, after a step that was taken, dropped or begun anew."""
     named = {name: nn.Parameter(torch.ones(2)) for name in "ab"}
-    row = CopiedRow(named, Layout.of([(name, (2,)) for name in "ab"]), Axis("shard"), named_precision("bf16"))
+    row = SingleRow(named, Layout.of([(name, (2,)) for name in "ab"]), Axis("shard"), named_precision("bf16"))
     with torch.no_grad():
         for value, early in ((1.0, (2, 4)), (2.0, (0, 2))):
             for parameter in named.values():
@@ -216,15 +215,14 @@ class Allocated(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize(("zero", "most"), [(0, 1), (1, 2)])
+@pytest.mark.parametrize(("zero", "most"), [(0, 1), (1, 3)])
 def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_travels(zero, most):
-    """A sum has memory of its own; parts of gradients that come, and gathered parameters."""
+    """A sum has memory of its own; gradients that leave, parts of them that come, and gathered parameters."""
 
     def member():
         mesh, layout = Mesh(shard=2), Layout.flat(10_001)  # which two ranks cannot share evenly
-        row = (SharedRow if zero else CopiedRow)(
-            {"x": nn.Parameter(torch.arange(10_001.0))}, layout, mesh.axis("shard")
-        )
+        named = {"x": nn.Parameter(torch.arange(10_001.0))}
+        row = BucketedRow(named, layout, mesh.axis("shard"), zero=zero)
         row.begin()
         with Allocated() as allocated, torch.no_grad():
             row.finish()
@@ -236,34 +234,50 @@ def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_tra
         assert sum(size >= 4 * 10_000 for size in sizes) == most, sizes
 
 
-def order_of_sending(zero):
-    """How many blocks were out, of how many, whenever gradients arrived: (columns, before, after)."""
+def order_of_sending(zero, precision="fp32"):
+    """How many blocks were out, of how many, whenever gradients arrived: (columns, before, after). In the second step,
+    as the first one of stages 0 and 1 shows that gradients are final.
+    """
     model, found = llama(), []
-    optimizer = DistributedOptimizer(model, METHODS["psgd"](1), mesh=Mesh(shard=2), zero=zero, bucket_mb=BUCKET_MB)
+    optimizer = DistributedOptimizer(
+        model, METHODS["psgd"](1), mesh=Mesh(shard=2), zero=zero, precision=precision, bucket_mb=BUCKET_MB
+    )
     blocks, gradients = optimizer.strategy.gradients, optimizer._gradients
     arrived = gradients._arrived
 
     def recorded(start, stop):
         before = len(blocks._flows)
         arrived(start, stop)
-        found.append((optimizer._row._layout.slice(start, stop).fields[0].name, before, len(blocks._flows)))
+        during = torch._C._current_graph_task_id() >= 0
+        found.append((optimizer._row._layout.slice(start, stop).fields[0].name, before, len(blocks._flows), during))
 
     gradients._arrived = recorded
-    optimizer.zero_grad()
-    whole_loss(model, batch(0, 0)).backward()
-    optimizer.step()
+    for step in range(2):
+        found.clear()
+        optimizer.zero_grad()
+        whole_loss(model, batch(step, 0)).backward()
+        optimizer.step()
     return found, [optimizer._row.spans, blocks._spans]
 
 
-@pytest.mark.parametrize("zero", [2, 3])
-def test_blocks_leave_while_others_are_computed(zero):
+SENDING = [*((zero, "fp32") for zero in range(4)), *product((0, 1), ("bf16", "bf16_reduce_fp32"))]
+
+
+@pytest.fixture(scope="module")
+def sending():
+    return on_processes(2, lambda: by_case(SENDING, lambda case: order_of_sending(*case)))[0]
+
+
+@pytest.mark.parametrize(("zero", "precision"), SENDING)
+def test_blocks_leave_while_others_are_computed(sending, zero, precision):
     """Results are equal when nothing overlaps, so no other law sees the order of the row."""
-    found, (_, blocks) = on_processes(2, lambda: order_of_sending(zero))[0]
-    out = [after for _, _, after in found]
+    found, (_, blocks) = sending[zero, precision]
+    out = [after for _, _, after, _ in found]
     assert out == sorted(out)
+    assert all(during for *_, during in found)
     assert len(blocks) > 6
     if zero == 3:  # units arrive as blocks.1, blocks.0 and the rest, each of which is out before the next one
-        inside = [before for name, before, _ in found if not name.startswith("blocks.")]
+        inside = [before for name, before, *_ in found if not name.startswith("blocks.")]
         assert min(inside) >= len(blocks) - 2, "blocks wait for the unit that backward finishes last"
         assert out[-1] == len(blocks)
     else:
@@ -350,6 +364,7 @@ def test_what_is_frozen_begins_as_at_the_first_rank_too():
     assert all(torch.equal(first, other) for other in others)
 
 
-def test_a_row_too_short_to_share_is_refused():
+@pytest.mark.parametrize("zero", [1, 2])
+def test_a_row_too_short_to_share_is_refused(zero):
     with pytest.raises(ValueError, match="shard = 4 ranks need a longer row than 5 numbers"):
-        even(5, Axis("shard", 4, 0))
+        BucketedRow({"x": nn.Parameter(torch.ones(5))}, Layout.flat(5), Axis("shard", 4, 0), zero=zero)

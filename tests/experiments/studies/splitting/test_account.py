@@ -10,7 +10,7 @@ from commeff.communicator.wire.shared_memory import SWITCH
 from commeff.compressors import DenseMessage, Layout
 from commeff.experiments.studies.splitting.account import Account, live_bytes
 from commeff.sharding import Mesh, cross_entropy, split
-from commeff.sharding.zero import SharedRow
+from commeff.sharding.zero import BucketedRow
 from tests.commeff.sharding.test_tensor import batch, llama, llama_plan
 from tests.laws.processes import on_processes
 
@@ -30,7 +30,8 @@ def tensor_bytes(sequence):
 def shard_bytes():
     """The same of a step of ZeRO-1 over a row of 101 numbers."""
     axis, model = Mesh(shard=2).axis("shard"), torch.nn.Linear(100, 1)
-    row = SharedRow(dict(model.named_parameters()), Layout.of([("weight", (1, 100)), ("bias", (1,))]), axis)
+    layout = Layout.of([("weight", (1, 100)), ("bias", (1,))])
+    row = BucketedRow(dict(model.named_parameters()), layout, axis, zero=1)
     row.begin()
     with Account() as account:
         row.load(row.finish())
