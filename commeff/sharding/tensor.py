@@ -164,7 +164,7 @@ def _enter(enter: Collective, module: nn.Module, inputs: tuple[Any, ...]) -> tup
     if torch.compiler.is_compiling():
         return enter(inputs[0]), *inputs[1:]
     x = inputs[0]
-    later = torch.is_grad_enabled() and x.requires_grad and not torch.is_autocast_enabled(x.device.type)
+    later = torch.is_grad_enabled() and x.requires_grad and not torch._C._is_any_autocast_enabled()
     columns = [each for each in module.modules() if isinstance(each, ColumnLinear)]
     for column in columns:
         column.factors = [] if later and column.weight.requires_grad else None

@@ -193,7 +193,8 @@ class BucketedRow(ViewedRow):
             return self._master
         if not self._zero:
             return self._row
-        return torch.cat([self._row[:, start:stop] for start, stop in self.spans], 1)
+        columns = [self._row[:, start:stop] for start, stop in self.spans]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, 1)
 
     def awaited(self, spans: Sequence[Span]) -> Sequence[Span]:
         return self._buckets if len(self._buckets) > 1 else ()

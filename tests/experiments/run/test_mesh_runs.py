@@ -192,12 +192,9 @@ def test_a_mesh_begins_from_the_weights_of_a_folder(text: Path, tmp_path: Path, 
     same(ours, whole, {"start_loss", "test_loss", "parameter_norm"})
 
 
-@pytest.mark.parametrize(("zero", "psi", "halves"), [(0, 2, 2), (1, 2, 2), (2, 2, 3), (3, 3, 1)])
+@pytest.mark.parametrize(("zero", "psi", "halves"), [(0, 2, 2), (1, 2, 2), (2, 2, 2), (3, 3, 1)])
 def test_bytes_of_a_shard_axis_are_predicted(text: Path, zero: int, psi: int, halves: int) -> None:
-    """2 Psi numbers a step over 2 ranks, 3 Psi where parameters are sharded, too; half of it from each.
-
-    A rank of stage 2 holds the columns that it updates beside the parameters that it computes with.
-    """
+    """2 Psi numbers a step over 2 ranks, 3 Psi where parameters are sharded, too; half of it from each."""
     found = forecast(compose(words(text, "mesh.shard=2", f"zero={zero}")))
     assert found.sent["shard_bytes"] == 4 * 2 * 8 * psi * count("llama_300k") / 2
     assert (found.held["parameters"], found.held["method"]) == (halves * count("llama_300k") * 8 // 2, 0)
