@@ -10,7 +10,6 @@ from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
 COMMUNICATOR = 4e8  # NCCL's buffers of one: 16 channels of a ring and of a tree, both ways, 5 to 10 MB each
-BUCKET = 5e8  # gradients that are copied together to be averaged: DeepSpeed's reduce_bucket_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,12 +162,12 @@ def memory(
 
     ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
-    in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
-    beside several of them the ranks of a replica and all ranks have one.
+    in a worker or between workers by psgd, `bucket` of them are copied; with ZeRO-3 only where every matrix is a unit.
+    Each axis of ranks has a communicator, and beside several of them the ranks of a replica and all ranks have one.
     """
     model, shard = setting.model, policies.shard
     parameters = stages.parameters(policies, model)
-    weights, gradients, optimizer = STATES[policies.precision]
+    weights, gradients, optimizer = policies.states
     narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
     three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
@@ -182,12 +181,13 @@ def memory(
         for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers)
     )
     averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
-    bucket = np.where(three & (shard > 1), 0.0, np.minimum(BUCKET, parameters))
+    flat = three & (shard > 1) & (policies.unit > 0)
+    bucket = np.where(flat, 0.0, np.minimum(policies.bucket, parameters))
     whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
     parts = {
         "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
         + weights * (three & (shard > 1)) * (live * layer + ends),
-        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
+        "gradients": np.where(narrow, wide, gradients) * parameters / np.where(policies.zero >= 2, shard, 1)
         + gradients * averaged * np.maximum(bucket, whole),
         "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,

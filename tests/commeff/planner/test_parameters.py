@@ -9,8 +9,8 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.experiments.planning.question import named
 from commeff.planner import MEASURED, Model, Policy, predict
-from commeff.planner.memory import BUCKET, COMMUNICATOR, layer_activations
-from commeff.planner.policies import Policies, PolicySetting
+from commeff.planner.memory import COMMUNICATOR, layer_activations
+from commeff.planner.policies import BUCKET, Policies, PolicySetting
 from tests.commeff.planner.ways import method
 
 GPT = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200)
