@@ -8,7 +8,8 @@ Origins, read in the sources:
 
 - megatron: Megatron-LM core 0.20. `LinearWithGradAccumulationAndAsyncCommunication` sends gradients of inputs behind
   those of weights; `overlap_grad_reduce` and `overlap_param_gather` are off. Gradients are views of one fp32 buffer
-  (`_ParamAndGradBuffer`), so no bucket is copied.
+  (`_ParamAndGradBuffer`), so no bucket is copied. Without `--fp8-param-gather` weights are kept in bf16, and
+  Transformer Engine 2.20 keeps them in fp8 and transposed until a step changes them (`quantize_weight`).
 - fsdp: FSDP2 as torchtitan 0.2.2 applies it. Each block is a unit, fetched one ahead; shards are fp32, gathered in bf16
   and reduced in fp32 (`mixed_precision_reduce`). Tensor ranks split sequences and wait for their messages
   (`enable_async_tensor_parallel` is off). It has gpipe, 1f1b and interleaved pipelines, and no ZeRO-1.
@@ -66,14 +67,14 @@ class Framework:
         """The fields of a `Policy` of a stage of ZeRO.
 
         >>> FRAMEWORKS["megatron"].fields("bf16", 1)
-        {'zero': 1, 'overlap': 'tensor', 'half_gradients': False, 'bucket': 0, 'unit': 1, 'fp32_parameters': False}
+        {'zero': 1, 'overlap': 'tensor', 'bucket': 0, 'fp8_copies': False}
         """
         zero, plain = self.zero if zero is None else zero, Policy()
-        names = ("overlap", "half_gradients", "bucket", "unit", "fp32_parameters")
-        defaults = {name: getattr(plain, name) for name in names}
-        fields = {"zero": zero, **defaults, **self.always, **self.stages.get(zero, {})}
-        fields["half_gradients"] &= STATES[precision][0] == 2
-        return fields
+        stages = [{"zero": stage, **self.always, **self.stages.get(stage, {})} for stage in range(4)]
+        defaults = {name: getattr(plain, name) for stage in stages for name in stage}
+        fields = {**defaults, **stages[zero]}
+        narrow = {"half_gradients": STATES[precision][0] == 2, "fp8_copies": precision == "fp8"}
+        return {name: value if narrow.get(name, True) else False for name, value in fields.items()}
 
 
 def _runs(name: str, *schedules: str) -> Refusal:
@@ -85,7 +86,9 @@ def _runs(name: str, *schedules: str) -> Refusal:
 
 
 FRAMEWORKS: dict[str, Framework] = {
-    "megatron": Framework({"overlap": "tensor", "bucket": 0}, refusals=(_runs("megatron", "1f1b", "interleaved"),)),
+    "megatron": Framework(
+        {"overlap": "tensor", "bucket": 0, "fp8_copies": True}, refusals=(_runs("megatron", "1f1b", "interleaved"),)
+    ),
     "fsdp": Framework(
         {"overlap": "data", "bucket": 0},
         {3: {"fp32_parameters": True}},

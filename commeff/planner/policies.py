@@ -43,7 +43,7 @@ STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 
 CHOICES = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "overlap": OVERLAPS}
 SWITCHES = (
     *("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters"),
-    "half_gradients",
+    *("half_gradients", "fp8_copies"),
 )
 BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size
 NO, YES, ZERO, ONE, MANY = (partial(np.array, value) for value in (False, True, 0, 1, BUCKET))  # unless given
@@ -154,8 +154,8 @@ class Policies:
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
-    context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation, half_gradients, bucket : as
-        in `Policy`.
+    context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation, half_gradients, bucket,
+        fp8_copies : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -191,6 +191,7 @@ class Policies:
     fragmentation: Numbers = field(default_factory=ZERO)
     half_gradients: Numbers = field(default_factory=NO)
     bucket: Numbers = field(default_factory=MANY)
+    fp8_copies: Numbers = field(default_factory=NO)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 

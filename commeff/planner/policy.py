@@ -59,6 +59,7 @@ class Policy:
         default.
     half_gradients : bf16 gradients are summed and sent in 16 bits, and copied to fp32 for the step.
     bucket : gradients that are copied at once to be averaged.
+    fp8_copies : of fp8, weights are kept in 16 bits too, beside those in fp8 and those transposed.
 
     Raises
     ------
@@ -92,6 +93,7 @@ class Policy:
     fragmentation: float = 0.0
     half_gradients: bool = False
     bucket: int = BUCKET
+    fp8_copies: bool = False
 
     def __post_init__(self) -> None:
         ranks, passes = ("tensor", "pipeline", "data", "context", "workers"), ("micro_batch", "chunks")

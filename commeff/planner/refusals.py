@@ -60,6 +60,10 @@ OWN: tuple[Refusal, ...] = (
         ),
     ),
     Refusal(
+        lambda p: p.fp8_copies & (p.precision != "fp8"),
+        lambda p: f"precision must be fp8 with fp8_copies, got {p.precision}",
+    ),
+    Refusal(
         lambda p: p.half_gradients & ((p.workers > 1) | (STATES[p.precision][0] > 2)),
         lambda p: (
             f"workers must be 1 and precision 16 bits with half_gradients, got workers={p.workers} precision="

@@ -88,6 +88,8 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     """
     precisions = ("bf16", "fp16", "fp32", "fp8")
     never = {"offload_checkpoints": (False,), "fp32_parameters": (False,)}
+    if policy.precision == "fp8" and policy.zero == 0:
+        never["fp8_copies"] = (True,)  # only its distributed optimizer has weights in fp8 alone
     _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, **never)
     flags: dict[str, Any] = {
         **_shape(question.model),
@@ -105,6 +107,7 @@ def megatron(question: Question, policy: Policy) -> list[str]:
         "bf16": policy.precision in ("bf16", "fp8"),
         "fp16": policy.precision == "fp16",
         "fp8-format": "hybrid" if policy.precision == "fp8" else False,
+        "fp8-param-gather": policy.precision == "fp8" and not policy.fp8_copies and policy.zero > 0,
         "recompute-granularity": policy.recompute if policy.recompute != "none" else False,
     }
     if policy.recompute == "full":
