@@ -37,6 +37,7 @@ KEYS = (*dict.fromkeys((*OTHERS, *SHAPE, *POLICY, *PARTS)), "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
 NAMES = ("model", "framework", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
+BALANCED = "balanced"  # stages that a pipeline is cut into by what each costs
 SWITCHES = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -89,7 +90,27 @@ class Question:
                 )
         if policy_fields.get("method", PLAIN) != PLAIN:
             policy_fields.setdefault("workers", policy_fields.get("data", 1))
-        return self._allowed(Policy(**policy_fields))
+        stages = policy_fields.pop("stages", None)
+        policy = self._allowed(Policy(**policy_fields))
+        return replace(policy, stages=self._balanced(policy) if stages == BALANCED else stages)
+
+    def _balanced(self, policy: Policy) -> tuple[int, ...] | None:
+        """The layers of each stage that make a step the shortest, embedding and head counted; None: as many on each."""
+        from commeff.planner.search.chain import dynamic
+        from commeff.planner.search.everything import chain, cuttable
+
+        if not cuttable(Policies.of([policy])).all():
+            raise ValueError(
+                f"stages={BALANCED} must be of a pipeline with schedule=1f1b or gpipe, got pipeline={policy.pipeline} "
+                f"schedule={policy.schedule}"
+            )
+        model, ones = self.model, (1,) * (policy.pipeline - 1)
+        some = replace(policy, stages=(*ones, max(model.layers - len(ones), 1)))
+        some.check(model, self.cluster, self.global_batch)
+        cuts = dynamic(chain(model, policy, self.cluster, self.global_batch, self.constants))
+        if cuts is None:
+            raise ValueError(f"stages={BALANCED} must fit in memory, got no cut that does; share or recompute more")
+        return cuts if len(set(cuts)) > 1 else None
 
     def replaced(self, policy: Policy, **changes: Any) -> Policy:
         """The policy with other fields, and where one of them is `zero`, with what the framework does at that stage."""
@@ -218,9 +239,9 @@ def read_word(setting: str) -> tuple[str, Any]:
     require.one_of(KEYS, key=key)
     if text.lower() in SWITCHES and key not in NAMES:
         return key, SWITCHES[text.lower()]
-    if key == "stages":
+    if key == "stages" and text != BALANCED:
         return key, tuple(read_number(key, part) for part in text.strip("()[] ").split(","))
-    if key in NAMES:
+    if key in (*NAMES, "stages"):
         return key, text
     return key, read_number(key, text)
 
