@@ -11,6 +11,7 @@ True
 
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, estimate
+from commeff.planner.frameworks import FRAMEWORKS, Framework
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies, WorkerMethod
 from commeff.planner.policy import Policy
@@ -19,8 +20,10 @@ from commeff.planner.search import Plan, search
 from commeff.planner.timeline import Timeline
 
 __all__ = [
+    "FRAMEWORKS",
     "MEASURED",
     "Constants",
+    "Framework",
     "Model",
     "Plan",
     "Policies",

@@ -87,8 +87,8 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     forward, inputs = busy(dense + core + light, issue), busy(dense_input + core_back + light_back, issue_back)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
     products, weights = forward - busy(core + light, issue), backward - inputs  # what these add to the pass
-    share = policies.hidden(constants.hidden_share)
-    hidden = policies.hidden(0.0) * np.minimum(between, products)
+    share = policies.hidden("tensor", constants)
+    hidden = policies.hidden("pipeline", constants) * np.minimum(between, products)
     hidden_back = share * np.minimum(between, weights)
     ring, first, first_back = ring_seconds(policies, setting), core / policies.context, core_back / policies.context
     others = busy(core + light, issue) - busy(first + light, issue)

@@ -13,7 +13,7 @@ from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, STATES, Count, Numbers, Policies, PolicySetting
+from commeff.planner.policies import SCHEDULES, Count, Numbers, Policies, PolicySetting
 from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_seconds, sharing_seconds, tied_seconds
 
 DECISIVE = (  # what one micro-batch depends on
@@ -64,7 +64,8 @@ class StepParts:
         if len(kinds) < len(policies):
             return cls.of(kinds, setting)[inverse]
         layer, head, embedding = (price(policies, setting) for price in (layer_pass, head_pass, embedding_pass))
-        return cls(layer, head, embedding, boundary_seconds(policies, setting), policies.hidden(0.0))
+        hides = policies.hidden("pipeline", setting.constants)
+        return cls(layer, head, embedding, boundary_seconds(policies, setting), hides)
 
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
         """The seconds at some places."""
@@ -232,7 +233,7 @@ def finish(
         np.take_along_axis(np.broadcast_to(count, counts.shape), largest, 0)[0]
         for count in (stages.layers, stages.embeddings)
     )
-    weights = STATES[policies.precision][0] * parameters
+    weights = policies.states[0] * parameters
     sharing = sharing_seconds(policies, setting, parameters)
     nothing = np.zeros_like(weights)
     between = WorkerTraffic(nothing, nothing, [], nothing, nothing)
@@ -242,7 +243,7 @@ def finish(
         between = worker_traffic(policies, setting, fullest_layers, fullest_embeddings, weights)
     remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
-    share = np.broadcast_to(policies.hidden(setting.constants.hidden_share), once.shape)
+    share = np.broadcast_to(policies.hidden("data", setting.constants), once.shape)
     v = policies.chunks
     ahead, back = pieces.hidden(layers / v)
     last_backward = layers * layer.backward_room - v * back

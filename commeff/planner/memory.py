@@ -10,7 +10,6 @@ from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
 COMMUNICATOR = 4e8  # NCCL's buffers of one: 16 channels of a ring and of a tree, both ways, 5 to 10 MB each
-BUCKET = 5e8  # gradients that are copied together to be averaged: DeepSpeed's reduce_bucket_size
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +94,15 @@ def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
     flash attention or selective recomputation.
+
+    In fp8 the inputs of the four matrices are kept in one byte instead of two. A flash kernel keeps the context in 16
+    bits beside it (Transformer Engine 2.20, `_Linear`).
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
-    shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
-    split = 4 * model.query_width / t + (6 if model.gated else 4) * model.ffn_width / t
+    short = int(policies.precision == "fp8")
+    shared = (10.0 - 2 * short) * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
+    attention, inner = 4 + short * (1 if model.flash_attention else -1), (6 if model.gated else 4) - short
+    split = attention * model.query_width / t + inner * model.ffn_width / t
     keeps_scores = policies.recompute != RECOMPUTES.index("selective")
     return shared + tokens * split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
 
@@ -121,7 +125,9 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
-    Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
+    Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before. With
+    sequence_parallel it has the whole gradient of a matrix's inputs, 2 s b h, before it is scattered. One buffer is for
+    such inputs gathered, 2 s b h, and for scores, 2 bytes each (Megatron-LM's global memory buffer).
     """
     model, tokens = setting.model, policies.tokens(setting)
     left, written = layer_activations(policies, setting), scores(policies, setting)
@@ -135,7 +141,9 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
     passing = (policies.context > 1) * 4 * key_bytes(policies, setting)
-    widest = np.maximum(4 * written, inner) + 2 * hidden + passing
+    gathered = (policies.sequence_parallel & (policies.tensor > 1)) * 2 * tokens * model.hidden
+    buffer = np.maximum(2 * written, gathered)
+    widest = np.maximum(4 * written, inner) + 2 * hidden + passing + gathered + buffer
     return stages.in_flight * (stages.layers * layer + output) + again + widest
 
 
@@ -162,18 +170,21 @@ def memory(
     head, 4 s b h, and logits: in 16 bits, in fp32, and their softmax, 10 bytes for each.
 
     ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
-    the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
-    in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
-    beside several of them the ranks of a replica and all ranks have one.
+    the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Fp8 weights take
+    two bytes as well, since they are kept transposed too; `fp8_copies` are both beside 16-bit weights, of whole layers.
+    Where gradients are averaged, in a worker or between workers by psgd, `bucket` of them are copied; with ZeRO-3 only
+    where every matrix is a unit. Each axis of ranks has a communicator, and beside several of them the ranks of a
+    replica and all ranks have one.
     """
     model, shard = setting.model, policies.shard
-    parameters = stages.parameters(policies, model)
-    weights, gradients, optimizer = STATES[policies.precision]
+    positions = stages.first * (0 if model.gated else model.sequence * model.hidden)  # which tensor ranks do not split
+    parameters = stages.parameters(policies, model) + positions
+    weights, gradients, optimizer = policies.states
     narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
     three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
-    ends = stages.embeddings * model.embedding_parameters / policies.tensor
+    ends = stages.embeddings * model.embedding_parameters / policies.tensor + positions
     layer = (parameters - ends) / stages.layers
     logit = 8 + weights * (weights < wide)
     live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
@@ -182,12 +193,15 @@ def memory(
         for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers)
     )
     averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
-    bucket = np.where(three & (shard > 1), 0.0, np.minimum(BUCKET, parameters))
+    split = three & (shard > 1)
+    flat = split & (policies.unit > 0)
+    bucket = np.where(flat, 0.0, np.minimum(policies.bucket, parameters))
     whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
     parts = {
         "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
-        + weights * (three & (shard > 1)) * (live * layer + ends),
-        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
+        + weights * split * (live * layer + ends)
+        + 2 * policies.fp8_copies * np.where(split, live, stages.layers) * layer,
+        "gradients": np.where(narrow, wide, gradients) * parameters / np.where(policies.zero >= 2, shard, 1)
         + gradients * averaged * np.maximum(bucket, whole),
         "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,

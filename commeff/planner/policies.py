@@ -32,15 +32,21 @@ StrategyFactory = Callable[[int], "Strategy"]  # from the number of workers
 PLAIN = "psgd"
 SCHEDULES = ("naive", "gpipe", "1f1b", "interleaved", "zero_bubble")
 RECOMPUTES = ("none", "selective", "full")
-OVERLAPS = ("none", "partial", "full")
+OVERLAPS = ("none", "tensor", "data", "partial", "full")
+# Which of them hide what: messages of tensor and context ranks, of data-parallel ranks and workers, and of stages.
+HIDES = {"tensor": (0, 1, 0, 1, 1), "data": (0, 0, 1, 1, 1), "pipeline": (0, 0, 0, 0, 1)}
 
 # Bytes for each parameter: weights, gradients, optimizer (Adam: two moments, and an fp32 copy of 16-bit weights). With
 # bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
 CHOICES = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "overlap": OVERLAPS}
-SWITCHES = ("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters")
-NO, YES, ZERO, ONE = (partial(np.array, value) for value in (False, True, 0, 1))  # of all policies, unless given
+SWITCHES = (
+    *("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters"),
+    *("half_gradients", "fp8_copies"),
+)
+BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size
+NO, YES, ZERO, ONE, MANY = (partial(np.array, value) for value in (False, True, 0, 1, BUCKET))  # unless given
 
 
 @dataclass(frozen=True)
@@ -148,7 +154,8 @@ class Policies:
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
-    context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation : as in `Policy`.
+    context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation, half_gradients, bucket,
+        fp8_copies : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -182,6 +189,9 @@ class Policies:
     recompute_every: Numbers = field(default_factory=ONE)
     loss_chunks: Numbers = field(default_factory=ONE)
     fragmentation: Numbers = field(default_factory=ZERO)
+    half_gradients: Numbers = field(default_factory=NO)
+    bucket: Numbers = field(default_factory=MANY)
+    fp8_copies: Numbers = field(default_factory=NO)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 
@@ -204,7 +214,8 @@ class Policies:
 
     def __getitem__(self, index: Any) -> Policies:
         """Some of them, as an index of an array picks them."""
-        arrays = dict(zip(self._arrays(), np.broadcast_arrays(*self._arrays().values()), strict=True))
+        arrays = {name: array for name, array in self._arrays().items() if array.ndim}  # the others are of all
+        arrays = dict(zip(arrays, np.broadcast_arrays(*arrays.values()), strict=True))
         return replace(self, **{name: array[index] for name, array in arrays.items()})
 
     def unique(self, names: Sequence[str]) -> tuple[Policies, NDArray[np.int64]]:
@@ -254,9 +265,19 @@ class Policies:
         """Whether no policy has workers that talk to others."""
         return not (self.workers > 1).any()
 
-    def hidden(self, partial: float) -> Numbers:
-        """Share of hideable communication that `overlap` hides: none, `partial` or all of it."""
-        return np.array([0.0, partial, 1.0])[self.overlap]
+    def hidden(self, of: str, constants: Constants) -> Numbers:
+        """Share of hideable communication that `overlap` hides of one of `HIDES`: none, `hidden_share` or all of it."""
+        most = [1.0 if name == "full" else constants.hidden_share for name in OVERLAPS]
+        return np.multiply(HIDES[of], most)[self.overlap]
+
+    @property
+    def states(self) -> tuple[Count, Count, Count]:
+        """Bytes for each parameter, as in `STATES`; 16-bit gradients are copied to fp32 for the step, as with fp16."""
+        if not self.half_gradients.any():
+            return STATES[self.precision]
+        pairs = zip(STATES["fp16"], STATES[self.precision], strict=True)
+        weights, gradients, optimizer = (np.where(self.half_gradients, *pair) for pair in pairs)
+        return weights, gradients, optimizer
 
     def tokens(self, setting: PolicySetting) -> Numbers:
         """Tokens of one micro-batch on a rank; a float, as products with other counts may be large."""

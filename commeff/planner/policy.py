@@ -9,6 +9,7 @@ from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
 from commeff.planner.model import Model, count
 from commeff.planner.policies import (
+    BUCKET,
     OVERLAPS,
     PLAIN,
     RECOMPUTES,
@@ -40,7 +41,8 @@ class Policy:
     zero : what the ranks of a worker share: 1 optimizer, 2 and gradients, 3 and weights.
     recompute : what the backward pass computes again: none, selective (the attention core) or full (every layer).
     sequence_parallel : norms, dropouts and their activations are split over the tensor ranks too (Korthikanti 2022).
-    overlap : none, partial (what Megatron and DDP hide) or full (all that dependencies allow).
+    overlap : whose messages hide behind computing: none; tensor (of tensor and context ranks), data (of data-parallel
+        ranks and workers), or both, partial; or full, all that dependencies allow, those between stages too.
     method, collective : what `workers` do: see `WorkerMethod`.
     stages : layers of every chunk of the pipeline in order, where they are not to be equal.
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
@@ -55,6 +57,9 @@ class Policy:
     loss_chunks : pieces in which logits and their loss are computed, one after the other.
     fragmentation : share of what is allocated that lies between allocations, 0.05 to 0.15 of PyTorch's; none by
         default.
+    half_gradients : bf16 gradients are summed and sent in 16 bits, and copied to fp32 for the step.
+    bucket : gradients that are copied at once to be averaged.
+    fp8_copies : of fp8, weights are kept in 16 bits too, beside those in fp8 and those transposed.
 
     Raises
     ------
@@ -86,6 +91,9 @@ class Policy:
     recompute_every: int = 1
     loss_chunks: int = 1
     fragmentation: float = 0.0
+    half_gradients: bool = False
+    bucket: int = BUCKET
+    fp8_copies: bool = False
 
     def __post_init__(self) -> None:
         ranks, passes = ("tensor", "pipeline", "data", "context", "workers"), ("micro_batch", "chunks")
@@ -96,6 +104,8 @@ class Policy:
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}")
         if type(self.unit) is not int or self.unit < 0:
             raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
+        if type(self.bucket) is not int or self.bucket < 0:
+            raise ValueError(f"bucket must be a whole number of at least 0, got {self.bucket!r}: gradients")
         if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
             raise ValueError(f"fragmentation must be a share in [0, 1), such as 0.1, got {self.fragmentation!r}")
         require.one_of(SCHEDULES, schedule=self.schedule)

@@ -13,7 +13,7 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, SCHEDULES, Count, Mask, Policies, PolicySetting, WorkerMethod
+from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Count, Mask, Policies, PolicySetting, WorkerMethod
 
 
 class Refusal(NamedTuple):
@@ -57,6 +57,17 @@ OWN: tuple[Refusal, ...] = (
         lambda p: (p.zero != 3) & ((p.unit != 1) | ~p.reshard | p.fp32_parameters),
         lambda p: (
             f"zero must be 3 with unit, reshard and fp32_parameters, got {p.zero}: they say how weights are shared"
+        ),
+    ),
+    Refusal(
+        lambda p: p.fp8_copies & (p.precision != "fp8"),
+        lambda p: f"precision must be fp8 with fp8_copies, got {p.precision}",
+    ),
+    Refusal(
+        lambda p: p.half_gradients & ((p.workers > 1) | (STATES[p.precision][0] > 2)),
+        lambda p: (
+            f"workers must be 1 and precision 16 bits with half_gradients, got workers={p.workers} precision="
+            f"{p.precision}: gradients of workers travel as wide as their method sends them"
         ),
     ),
 )

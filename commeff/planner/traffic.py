@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.policies import STATES, Numbers, Policies, PolicySetting
+from commeff.planner.policies import Numbers, Policies, PolicySetting
 
 
 def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -116,7 +116,7 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
     ----------
     parameters : on each rank, before ZeRO.
     """
-    weights, gradients, _ = STATES[policies.precision]
+    weights, gradients, _ = policies.states
     groups, micro_batches = policies.sharing(setting.cluster), policies.micro_batches(setting)
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     layers, three = setting.model.layers / policies.pipeline, policies.zero == 3
@@ -154,7 +154,7 @@ def tied_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
         return np.zeros_like(policies.tensor, dtype=float)
     two = np.minimum(policies.pipeline, 2)
     groups = Groups.equal(cluster, two, two if cluster.nodes == 1 else np.ones_like(two))
-    return collectives.all_reduce(groups, STATES[policies.precision][1] * model.embedding_parameters / policies.tensor)
+    return collectives.all_reduce(groups, policies.states[1] * model.embedding_parameters / policies.tensor)
 
 
 def optimizer_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, remembering: Numbers) -> Numbers:

@@ -73,6 +73,7 @@ def plan(
     * `commeff plan layers=24 hidden=2048 heads=16 sequence=1024 vocab=51200 gpus=8 zero=1`
     * `commeff plan model=gpt3-13b gpus=32 tensor=4 pipeline=8 global_batch=64 --timeline pipeline.png`
     * `commeff plan model=llama2-7b gpus=64 recompute=full --bandwidth-sweep`
+    * `commeff plan model=llama3-8b cluster=h100_400g gpus=64 framework=fsdp --search`
     * `commeff plan cluster=h100_400g --largest`
     * `commeff plan model=megatron-7.5b gpus=64 recompute=full --zero-stages`
     * `commeff plan model=gpt3-175b gpus=1024 tensor=8 pipeline=16 recompute=full --explain`
@@ -87,8 +88,10 @@ def plan(
 
     Policy: `tensor= context= pipeline= data=` ranks (data: all others by default), `micro_batch= schedule= chunks=
     stages= zero= recompute= recompute_every= sequence_parallel= precision= overlap=`, with `zero=3` also `unit=
-    reshard= fp32_parameters=`; and, of memory, `loss_chunks= fragmentation= partition_checkpoints=
-    offload_checkpoints=`.
+    reshard= fp32_parameters=`, with `precision=fp8` also `fp8_copies=`; `half_gradients=`; and, of memory, `bucket=
+    loss_chunks= fragmentation= partition_checkpoints= offload_checkpoints=`. `stages=` is a list, or
+    balanced. `framework=` (megatron, fsdp, deepspeed, ideal) sets what that framework does unless told otherwise, and
+    --search keeps to what it runs.
     Worker axis: `workers=`, and a method with the keys of `commeff train`: `method= compressor= topology=`, their
     settings (`compressor.ratio=0.01`) and `collective=`. `period=` is short for `method.period=`, and `degree=` for a
     topology of that degree. By default every data-parallel rank is a worker of such a method.

@@ -60,6 +60,11 @@ def leave(option: str, words: list[str]) -> None:
         )
 
 
+def _framework(question: Question) -> list[str]:
+    """The key of a framework, to be left out of what goes through stages of ZeRO itself."""
+    return ["framework"] if question.framework else []
+
+
 def show_step(question: Question, explained: bool, as_json: bool) -> None:
     """Time and memory of a step of one policy, by part, and what would help."""
     from commeff.experiments.planning.plan import describe
@@ -75,10 +80,12 @@ def show_step(question: Question, explained: bool, as_json: bool) -> None:
         typer.echo(json.dumps(report, indent=2))
         return
     typer.echo(heading(question))
-    low, high = report["step_range"]
+    trust = "the least that the data sheet allows"
+    if report["step_range"] is not None:
+        trust = "modelled; {:.4g} to {:.4g} s in 9 of 10 tests".format(*report["step_range"])
     typer.echo(
         f"{report['policy']}\n\n"
-        f"step      {report['step_seconds']:.4g} s (modelled; {low:.4g} to {high:.4g} s in 9 of 10 tests), "
+        f"step      {report['step_seconds']:.4g} s ({trust}), "
         f"{report['tokens_per_second']:,.0f} tokens/s\n"
         f"of peak   {100 * report['mfu']:.1f} % MFU, {100 * report['hfu']:.1f} % HFU, "
         f"{report['tflops_per_gpu']:.0f} TFLOP/s a GPU with what is computed again\n"
@@ -175,9 +182,10 @@ def show_flags(question: Question, framework: str, as_json: bool) -> None:
 def heading(question: Question) -> str:
     """The model and where it is trained."""
     cluster = question.cluster
+    runs = "" if question.framework is None else f", framework={question.framework}"
     return (
         f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
-        f"{cluster.gpu.name} ({cluster.name}), {question.global_batch} sequences a step"
+        f"{cluster.gpu.name} ({cluster.name}), {question.global_batch} sequences a step{runs}"
     )
 
 
@@ -210,7 +218,7 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     from commeff.planner import search
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
-    options = {"seed": seed, "top": top, "constants": question.constants, **fixed}
+    options = {"seed": seed, "top": top, "framework": question.framework, "constants": question.constants, **fixed}
     plans = search(question.model, question.cluster, question.global_batch, budget, method, **options)
     if as_json:
         reports = [describe(question, plan.policy, plan.prediction) for plan in plans]
@@ -223,6 +231,8 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         for p in plans
     ]
     table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
+    if question.is_bound:
+        return
     low, high = plans[0].prediction.step_range
     ties = sum(p.step_seconds <= high for p in plans)
     if ties > 1:
@@ -237,7 +247,7 @@ def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:
     from commeff.experiments.planning.evidence import TYPICAL, assumptions, said
     from commeff.experiments.planning.sweeps import BANDWIDTHS, BETWEEN, bandwidth_sweep, sweep_rows
 
-    leave("--bandwidth-sweep", [key for key in question.policy if key in BETWEEN])
+    leave("--bandwidth-sweep", _framework(question) + [key for key in question.policy if key in BETWEEN])
     policy = question.one()
     assumed = assumptions(question.model)
     sweeps = bandwidth_sweep(question, policy, [evidence.way for evidence in assumed])
@@ -276,7 +286,7 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
     from commeff.experiments.planning.sweeps import ALONG, largest
     from commeff.planner import Policy
 
-    leave("--largest", [key for key in question.policy if key in ALONG])
+    leave("--largest", _framework(question) + [key for key in question.policy if key in ALONG])
     policy = Policy(**{"recompute": "full", **question.policy})
     rows = largest(question.model, question.cluster, policy)
     if figure is not None:
@@ -304,16 +314,16 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
 def show_zero(question: Question, as_json: bool) -> None:
     """Bytes on a rank of each ZeRO stage, the textbook's beside ours."""
     from commeff.experiments.planning.sweeps import zero_stages
-    from commeff.planner.policies import STATES
+    from commeff.planner import Policies
 
-    leave("--zero-stages", [key for key in question.policy if key == "zero"])
+    leave("--zero-stages", _framework(question) + [key for key in question.policy if key == "zero"])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     rows = zero_stages(question, policy)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    sizes = STATES[policy.precision]
+    sizes = [int(size) for size in Policies.of([policy]).states]
     typer.echo(
         f"{heading(question)}\nGB on the fullest rank; ranks that share: {policy.shard}\n\n"
         "textbook  16 bytes a parameter (2 weights, 2 gradients, 12 optimizer), and nothing else\n"

@@ -15,6 +15,7 @@ from commeff.experiments.planning.question import Question, method_words, named
 from commeff.planner import Model, Policy
 
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}
+BEHIND = ("data", "partial", "full")  # kinds of overlap that hide gradients
 STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
@@ -43,6 +44,7 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
         partition_checkpoints=(False,),
         offload_checkpoints=(False,),
         reshard=(True, False),
+        half_gradients=(False,),
     )
     shard = policy.data // policy.workers if policy.zero else 1
     pipelined = policy.pipeline > 1
@@ -86,6 +88,8 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     """
     precisions = ("bf16", "fp16", "fp32", "fp8")
     never = {"offload_checkpoints": (False,), "fp32_parameters": (False,)}
+    if policy.precision == "fp8" and policy.zero == 0:
+        never["fp8_copies"] = (True,)  # only its distributed optimizer has weights in fp8 alone
     _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, **never)
     flags: dict[str, Any] = {
         **_shape(question.model),
@@ -97,11 +101,13 @@ def megatron(question: Question, policy: Policy) -> list[str]:
         "sequence-parallel": policy.sequence_parallel,
         "distribute-saved-activations": policy.partition_checkpoints,
         "use-distributed-optimizer": policy.zero > 0,
-        "overlap-grad-reduce": policy.overlap != "none",
-        "overlap-param-gather": policy.overlap != "none" and policy.zero > 0,
+        "overlap-grad-reduce": policy.overlap in BEHIND,
+        "overlap-param-gather": policy.overlap in BEHIND and policy.zero > 0,
+        "grad-reduce-in-bf16": policy.half_gradients and policy.precision != "fp16",
         "bf16": policy.precision in ("bf16", "fp8"),
         "fp16": policy.precision == "fp16",
         "fp8-format": "hybrid" if policy.precision == "fp8" else False,
+        "fp8-param-gather": policy.precision == "fp8" and not policy.fp8_copies and policy.zero > 0,
         "recompute-granularity": policy.recompute if policy.recompute != "none" else False,
     }
     if policy.recompute == "full":
@@ -148,7 +154,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     policy : the policy that is to run.
     """
     chunks = (2,) if policy.schedule == "interleaved" else (1,)
-    wide = policy.precision == "bf16" and policy.data > policy.workers  # the planner's gradients have 4 bytes
+    wide = policy.precision == "bf16" and policy.data > policy.workers and not policy.half_gradients
     _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, context=(1,))
     moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
     values: dict[str, Any] = {

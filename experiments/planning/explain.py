@@ -97,7 +97,7 @@ def neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predic
         workers = new.get("workers", data if 1 < policy.workers == policy.data else policy.workers)
         with suppress(ValueError):
             if rest == 0:
-                other = replace(policy, **{**change, "data": data, "workers": workers})
+                other = question.replaced(policy, **{**change, "data": data, "workers": workers})
                 if is_canonical(Policies.of([other])).all():
                     yield changed_words(policy, other), question.predict(other)
 
@@ -111,8 +111,7 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     for recompute in RECOMPUTES:
         if recompute != policy.recompute:
             yield {"recompute": recompute, **({"recompute_every": 1} if recompute == "none" else {})}
-    whole = {"unit": 1, "reshard": True, "fp32_parameters": False}
-    yield from ({"zero": stage, **whole} for stage in range(4) if stage != policy.zero)
+    yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)
     if policy.zero == 3:
         yield from ({"unit": 2 * policy.unit or 1}, {"reshard": not policy.reshard})
     for schedule in SCHEDULES:

@@ -148,7 +148,7 @@ def gains(question: Question, methods: Sequence[Evidence] = ()) -> list[Gain]:
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
 
     def best(way: WorkerMethod, times: int = 1) -> Plan:
-        return search(model, cluster, times * batch, top=1, ways=[way], **fixed)[0]
+        return search(model, cluster, times * batch, top=1, ways=[way], framework=question.framework, **fixed)[0]
 
     psgd = best(WorkerMethod())
     hours = tokens_of(question) / (batch * model.sequence) * psgd.step_seconds / 3600

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import product
 from typing import Any
 
@@ -55,7 +55,7 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "global_batch": question.global_batch,
         "policy": policy_words(policy),
         "step_seconds": prediction.step_seconds,
-        "step_range": prediction.step_range,
+        "step_range": None if question.is_bound else prediction.step_range,
         "tokens_per_second": tokens / prediction.step_seconds,
         "tflops_per_gpu": prediction.tflops_per_gpu,
         "mfu": prediction.mfu,
@@ -168,5 +168,5 @@ def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Predic
     }
     for values in product(*choices.values()):
         with suppress(ValueError):
-            new = replace(policy, **dict(zip(choices, values, strict=True)))
+            new = question.replaced(policy, **dict(zip(choices, values, strict=True)))
             yield new, question.predict(new)

@@ -21,8 +21,9 @@ from commeff.cluster.hardware import quantity
 from commeff.experiments.config.method_words import check_words, label, strategy
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import ConfigError
-from commeff.planner import MEASURED, Constants, Model, Policy, Prediction, WorkerMethod, predict
-from commeff.planner.policies import PLAIN
+from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, Policy, Prediction, WorkerMethod, predict
+from commeff.planner.frameworks import IDEAL
+from commeff.planner.policies import PLAIN, STATES
 
 if TYPE_CHECKING:
     from commeff.core import Strategy
@@ -31,11 +32,12 @@ PARTS = ("method", "compressor", "topology")  # a word of one of these, or of so
 DEGREES = {1: ("topology=one_peer_exponential",), 2: ("topology=ring",)}
 SHAPE = tuple(field.name for field in fields(Model))
 POLICY = tuple(field.name for field in fields(Policy))
-OTHERS = ("model", "parameters", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
+OTHERS = ("model", "framework", "parameters", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
 KEYS = (*dict.fromkeys((*OTHERS, *SHAPE, *POLICY, *PARTS)), "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
-NAMES = ("model", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
+NAMES = ("model", "framework", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
+BALANCED = "balanced"  # stages that a pipeline is cut into by what each costs
 SWITCHES = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -50,6 +52,7 @@ class Question:
     global_batch : sequences of a step.
     policy : the given fields of a policy.
     tokens : of the whole training run, or None.
+    framework : one of `FRAMEWORKS`, which says what `policy` leaves open, or None.
     constants : what a real machine reaches of its data sheet.
     """
 
@@ -59,7 +62,13 @@ class Question:
     global_batch: int
     policy: dict[str, Any]
     tokens: float | None
+    framework: str | None = None
     constants: Constants = MEASURED
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether predictions are the least that a data sheet allows, and no machine reaches them."""
+        return self.constants == IDEAL
 
     def predict(self, policy: Policy) -> Prediction:
         """What a policy costs."""
@@ -69,7 +78,7 @@ class Question:
         """The policy. Unless given, data-parallel ranks are all that are left, and each is a worker if any method but
         psgd is.
         """
-        policy_fields = dict(self.policy)
+        policy_fields = {**self._defaults(self.policy.get("zero")), **self.policy}
         splits = {key: policy_fields.get(key, 1) for key in ("tensor", "context", "pipeline")}
         if "data" not in policy_fields and all(type(ranks) is int and ranks > 0 for ranks in splits.values()):
             shown = {key: ranks for key, ranks in splits.items() if ranks > 1 or key != "context"}
@@ -81,7 +90,51 @@ class Question:
                 )
         if policy_fields.get("method", PLAIN) != PLAIN:
             policy_fields.setdefault("workers", policy_fields.get("data", 1))
-        return Policy(**policy_fields)
+        stages = policy_fields.pop("stages", None)
+        policy = self._allowed(Policy(**policy_fields))
+        return replace(policy, stages=self._balanced(policy) if stages == BALANCED else stages)
+
+    def _balanced(self, policy: Policy) -> tuple[int, ...] | None:
+        """The layers of each stage that make a step the shortest, embedding and head counted; None: as many on each."""
+        from commeff.planner.search.chain import dynamic
+        from commeff.planner.search.everything import chain, cuttable
+
+        if not cuttable(Policies.of([policy])).all():
+            raise ValueError(
+                f"stages={BALANCED} must be of a pipeline with schedule=1f1b or gpipe, got pipeline={policy.pipeline} "
+                f"schedule={policy.schedule}"
+            )
+        model, ones = self.model, (1,) * (policy.pipeline - 1)
+        some = replace(policy, stages=(*ones, max(model.layers - len(ones), 1)))
+        some.check(model, self.cluster, self.global_batch)
+        cuts = dynamic(chain(model, policy, self.cluster, self.global_batch, self.constants))
+        if cuts is None:
+            raise ValueError(f"stages={BALANCED} must fit in memory, got no cut that does; share or recompute more")
+        return cuts if len(set(cuts)) > 1 else None
+
+    def replaced(self, policy: Policy, **changes: Any) -> Policy:
+        """The policy with other fields, and where one of them is `zero`, with what the framework does at that stage."""
+        zero = changes.get("zero", policy.zero)
+        if zero != policy.zero:
+            whole = {"unit": 1, "reshard": True, "fp32_parameters": False}
+            left = {name: value for name, value in self._defaults(zero).items() if name not in self.policy}
+            changes = {**whole, **left, **changes}
+        return self._allowed(replace(policy, **changes))
+
+    def _defaults(self, zero: Any) -> dict[str, Any]:
+        """What the framework says that is not given."""
+        if self.framework is None or zero not in (None, 0, 1, 2, 3):
+            return {}
+        precision = self.policy.get("precision", Policy.precision)
+        require.one_of(STATES, precision=precision)
+        return FRAMEWORKS[self.framework].fields(precision, zero)
+
+    def _allowed(self, policy: Policy) -> Policy:
+        """The policy, if the framework runs it."""
+        for refusal in FRAMEWORKS[self.framework].refusals if self.framework else ():
+            if refusal.holds(Policies.of([policy])).any():
+                raise ValueError(refusal.sentence(policy))
+        return policy
 
 
 @dataclass(frozen=True)
@@ -152,7 +205,11 @@ def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Qu
     if tokens is not None and not (type(tokens) in (int, float) and 0 < tokens < float("inf")):
         raise ValueError(f"tokens must be a number above 0, such as tokens=300e9, got {tokens!r}")
     batch = values.get("global_batch", _batch(cluster.gpus))
-    return Question(name, model, cluster, batch, policy, tokens)
+    framework = values.get("framework")
+    if framework is None:
+        return Question(name, model, cluster, batch, policy, tokens)
+    require.one_of(FRAMEWORKS, framework=framework)
+    return Question(name, model, cluster, batch, policy, tokens, framework, FRAMEWORKS[framework].constants)
 
 
 def read_file(path: Path) -> list[str]:
@@ -182,9 +239,9 @@ def read_word(setting: str) -> tuple[str, Any]:
     require.one_of(KEYS, key=key)
     if text.lower() in SWITCHES and key not in NAMES:
         return key, SWITCHES[text.lower()]
-    if key == "stages":
+    if key == "stages" and text != BALANCED:
         return key, tuple(read_number(key, part) for part in text.strip("()[] ").split(","))
-    if key in NAMES:
+    if key in (*NAMES, "stages"):
         return key, text
     return key, read_number(key, text)
 

@@ -10,6 +10,7 @@ import numpy as np
 from commeff import require
 from commeff.cluster import Cluster
 from commeff.planner.constants import MEASURED, Constants
+from commeff.planner.frameworks import FRAMEWORKS
 from commeff.planner.model import Model, count
 from commeff.planner.policies import WorkerMethod
 from commeff.planner.policy import Policy
@@ -68,8 +69,9 @@ def search(
     top: int = 10,
     ways: Sequence[WorkerMethod] = (WorkerMethod(),),
     precision: str = "bf16",
-    overlap: str = "partial",
-    constants: Constants = MEASURED,
+    overlap: str | None = None,
+    framework: str | None = None,
+    constants: Constants | None = None,
 ) -> list[Plan]:
     """The fastest policies that fit in memory, best first.
 
@@ -88,7 +90,8 @@ def search(
     ways : what the worker axis may do. Without any, all replicas are averaged in every step. A method that
         communicates less is faster in every step and needs more steps: say with `WorkerMethod(steps=...)` how many.
     precision, overlap : of every policy, as in `Policy`.
-    constants : what a real machine reaches of its data sheet.
+    framework : one of `FRAMEWORKS`, which runs all of them and says what a policy leaves open, so overlap if not given.
+    constants : what a real machine reaches of its data sheet; unless given those of the framework, or `MEASURED`.
 
     Raises
     ------
@@ -100,7 +103,9 @@ def search(
         count(budget=budget)
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed must be a whole number from 0 on, got {seed!r}")
-    space = Space(model, cluster, global_batch, tuple(ways), precision, overlap)
+    space = Space(model, cluster, global_batch, tuple(ways), precision, overlap, framework)
+    if constants is None:
+        constants = MEASURED if framework is None else FRAMEWORKS[framework].constants
     if method in SOLVERS:
         policies, smallest = _solved(space, budget, SOLVERS[method], top, constants)
     else:

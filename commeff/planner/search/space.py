@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from commeff import require
 from commeff.cluster import Cluster
+from commeff.planner.frameworks import FRAMEWORKS
 from commeff.planner.model import Model, count
-from commeff.planner.policies import CHOICES, OVERLAPS, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
+from commeff.planner.policies import CHOICES, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
 
@@ -35,7 +37,9 @@ class Space:
     Parameters
     ----------
     ways : what the worker axis may do.
-    precision, overlap : of every policy.
+    precision : of every policy.
+    framework : one of `FRAMEWORKS`, which says what a policy leaves open, and runs all of them; None: any.
+    overlap : of every policy, unless the framework says it; partial with neither.
     """
 
     model: Model
@@ -43,13 +47,23 @@ class Space:
     global_batch: int
     ways: Sequence[WorkerMethod] = (WorkerMethod(),)
     precision: str = "bf16"
-    overlap: str = "partial"
+    overlap: str | None = None
+    framework: str | None = None
 
     def __post_init__(self) -> None:
         count(global_batch=self.global_batch)
-        Policy(precision=self.precision, overlap=self.overlap).check_precision(self.cluster.gpu)
+        if self.framework is not None:
+            require.one_of(FRAMEWORKS, framework=self.framework)
+        Policy(precision=self.precision, **self._stage(0)).check_precision(self.cluster.gpu)
         if not self.ways:
             raise ValueError("ways must hold at least one method, got none; give such as [WorkerMethod()]")
+
+    def _stage(self, zero: int) -> dict[str, Any]:
+        """The fields that a stage of ZeRO sets."""
+        fields: dict[str, Any] = {"zero": zero, "overlap": "partial"}
+        if self.framework is not None:
+            fields = FRAMEWORKS[self.framework].fields(self.precision, zero)
+        return fields if self.overlap is None else {**fields, "overlap": self.overlap}
 
     @cached_property
     def values(self) -> dict[str, list[dict[str, Any]]]:
@@ -60,7 +74,6 @@ class Space:
         plain: dict[str, Sequence[Any]] = {
             "pipeline": [p for p in divisors(gpus) if p <= model.layers],
             "micro_batch": [b for b in divisors(self.global_batch) if b <= MICRO_BATCHES],
-            "zero": range(4),
             "recompute": RECOMPUTES,
             "sequence_parallel": (False, True),
             "workers": divisors(gpus),
@@ -68,7 +81,8 @@ class Space:
         axes = {name: [{name: value} for value in choices] for name, choices in plain.items()}
         parts = [c for c in divisors(gpus) if c == 1 or c * PART <= model.sequence]
         splits = [{"tensor": t, "context": c} for t in divisors(gpus) if model.heads % t == 0 for c in parts]
-        return {**axes, "tensor": splits, "schedule": schedules, "way": [way.fields for way in self.ways]}
+        axes |= {"zero": [self._stage(zero) for zero in range(4)], "tensor": splits, "schedule": schedules}
+        return {**axes, "way": [way.fields for way in self.ways]}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -99,7 +113,6 @@ class Space:
         return Policies(
             data=data,
             method=rows[:, -1],
-            overlap=np.full(len(rows), OVERLAPS.index(self.overlap)),
             methods=tuple(self.ways),
             precision=self.precision,
             **columns,
@@ -111,7 +124,7 @@ class Space:
             name: value for axis, i in zip(AXES, row, strict=True) for name, value in self.values[axis][i].items()
         }
         data = self.cluster.gpus // (chosen["tensor"] * chosen["context"] * chosen["pipeline"])
-        return Policy(data=data, precision=self.precision, overlap=self.overlap, **chosen)
+        return Policy(data=data, precision=self.precision, **chosen)
 
     def with_steps(self, rows: Rows) -> list[tuple[Policy, float]]:
         """The policy that each row stands for, and the steps that it needs."""
@@ -126,6 +139,8 @@ class Space:
         """Rows that are policies; with `uneven`, those too whose layers could be cut into unequal stages."""
         policies = self.policies(rows)
         within = policies.workers <= self._most_workers[rows[:, -1]]
+        for refusal in FRAMEWORKS[self.framework].refusals if self.framework else ():
+            within &= ~refusal.holds(policies)
         return within & feasible(self.model, policies, self.cluster, self.global_batch, uneven) & is_canonical(policies)
 
     def blocks(self, uneven: bool = False) -> Iterator[Rows]:

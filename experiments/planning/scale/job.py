@@ -30,7 +30,7 @@ KEYS = ("parameters", "layers", "step_seconds", "workers", "dtype", "latency")
 NEEDED = KEYS[:3]
 MOST = 10**15  # parameters, of which sums of bytes stay whole in 64 bits
 MATRICES = 12  # of h x h in a layer of a transformer
-UNUSED = ("workers", "zero", "bandwidth", "tokens")  # `planned` chooses the first three
+UNUSED = ("workers", "zero", "framework", "bandwidth", "tokens")  # `planned` chooses the first three
 SHOWN = (
     ["method=psgd"],
     ["method=diloco", "period=100"],

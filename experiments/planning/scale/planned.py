@@ -18,6 +18,7 @@ CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by t
 SETTLED = dict.fromkeys(CHOSEN, "the number of workers says how many GPUs and sequences") | dict.fromkeys(
     ("cluster", "bandwidth"), "--cluster says where, a name or a YAML file with its bandwidth"
 )
+SETTLED["framework"] = "--workers are replicas that talk; give fields such as overlap= instead"
 EACH = 2  # sequences of a GPU in weak scaling, at least
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from commeff.cluster import Cluster, names
 from commeff.experiments.planning.explain import faster
-from commeff.planner import MEASURED, Constants, Model, Policies, StepEstimate, estimate, predict, search
+from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, StepEstimate, estimate, predict, search
 from commeff.planner.policies import OVERLAPS
 from commeff.planner.search import Space
 from tests.commeff.planner.ways import way
@@ -30,6 +30,7 @@ BETTER = {
     "kernel_seconds": 1e-5,
     "hidden_share": 0.95,
 }
+ANY = (None, *FRAMEWORKS)
 LAUNCHING = replace(MEASURED, kernel_seconds=1e-2)  # a CPU that GPUs wait for
 SEEDS = [pytest.param((0, 1, 2, 3, 10), 300), pytest.param(range(5, 130), 10_000, marks=pytest.mark.slow)]
 
@@ -46,12 +47,13 @@ class Drawn(NamedTuple):
         return estimate(self.space.model, policies, cluster, self.space.global_batch, constants)
 
 
-def drawn(seed: int, most_nodes: int = 32, ways=WAYS) -> Drawn:
+def drawn(seed: int, most_nodes: int = 32, ways=WAYS, frameworks=(None,)) -> Drawn:
     random = np.random.default_rng(seed)
     cluster = a_cluster(random, most_nodes)
     overlap, precision = (str(random.choice(kinds)) for kinds in (OVERLAPS, [*cluster.gpu.peak_flops]))
     batch = cluster.gpus * int(random.choice([4, 8, 24, 64]))
-    space = Space(a_model(random), cluster, batch, ways, precision, overlap)
+    framework = frameworks[seed % len(frameworks)]
+    space = Space(a_model(random), cluster, batch, ways, precision, overlap, framework)
     rows = random.integers(0, space.sizes, (15_000, len(space.sizes)))
     rows = rows[space.possible(rows)][:150]
     switches = random.random((2, len(rows))) < 0.5
@@ -90,7 +92,7 @@ def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
 def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number(seeds, least):
     count = 0
     for seed in seeds:
-        some = drawn(seed)
+        some = drawn(seed, frameworks=ANY)
         cluster, factor = some.space.cluster, (1.05, 1.5, 4)[seed % 3]
         for constants in (MEASURED, LAUNCHING):
             cost = some.cost(cluster, constants)
@@ -127,7 +129,7 @@ def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, le
 @pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 100), marks=pytest.mark.slow)])
 def test_a_search_says_what_predict_says_and_neither_random_policies_nor_slower_machines_beat_it(seeds):
     for seed in seeds:
-        some = drawn(seed, most_nodes=2, ways=(way(),))
+        some = drawn(seed, most_nodes=2, ways=(way(),), frameworks=ANY)
         model, cluster, batch = (getattr(some.space, name) for name in ("model", "cluster", "global_batch"))
         costs, found = estimate(model, some.space.policies(some.rows), cluster, batch), best(some.space, cluster)
         fits = costs.memory_bytes <= cluster.gpu.memory_bytes
@@ -143,7 +145,8 @@ def test_a_search_says_what_predict_says_and_neither_random_policies_nor_slower_
 
 def best(space: Space, cluster: Cluster) -> float:
     """Seconds of the best plan of psgd; infinite where nothing fits."""
-    settings = {"precision": space.precision, "overlap": space.overlap}
+    settings = {"precision": space.precision, "overlap": space.overlap, "framework": space.framework}
+    settings["constants"] = MEASURED
     try:
         plan = search(space.model, cluster, space.global_batch, top=1, **settings)[0]
     except ValueError:

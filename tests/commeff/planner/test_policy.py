@@ -39,6 +39,7 @@ KEYS = Model(layers=24, hidden=2048, heads=16, sequence=1024, vocab=51200, kv_he
         ({"zero": 2, "unit": 4}, "zero must be 3 with unit"),
         ({"recompute_every": 2}, "recompute must be selective or full with recompute_every=2"),
         ({"recompute": "full", "recompute_every": 0}, "recompute_every must be .* got 0"),
+        ({"fp8_copies": True}, "precision must be fp8 with fp8_copies, got bf16"),
         ({"loss_chunks": 0}, "loss_chunks must be .* got 0"),
         ({"fragmentation": 1.0}, "fragmentation must be a share in .*, such as 0.1, got 1.0"),
         ({"reshard": False}, "zero must be 3 with unit"),
