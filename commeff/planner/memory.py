@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commeff.planner.experts import feed_forwards, routed_tokens
 from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
@@ -62,13 +63,20 @@ class PipelineStages:
         return all(bool((count == count[0]).all()) for count in (self.layers, self.embeddings))
 
     def parameters(self, policies: Policies, model: Model) -> Numbers:
-        """On each of a stage's ranks, before ZeRO; keys and values of a shared head once more for each rank that
-        replicates it.
+        """On each of a stage's ranks, before ZeRO, and before experts are spread; keys and values of a shared head once
+        more for each rank that replicates it.
         """
         t = policies.tensor
         repeated = np.maximum(t / model.key_heads, 1) - 1
         layer = model.layer_parameters / t + 2 * model.hidden * model.key_width / t * repeated
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
+
+
+    def experts(self, policies: Policies, model: Model) -> Numbers:
+        """Of them those of experts that are spread, on each rank that holds them."""
+        if model.experts == 1:
+            return np.zeros((1, 1))
+        return self.layers * model.expert_parameters / (policies.tensor * policies.expert)
 
 
 def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
@@ -88,19 +96,29 @@ def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple
     )
 
 
-def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Bytes that one layer keeps of one micro-batch for its backward pass, nothing recomputed, 16-bit.
+def layer_activations(policies: Policies, setting: PolicySetting, routed: bool = False) -> Numbers:
+    """Bytes that one layer, with experts if `routed`, keeps of one micro-batch for its backward pass, nothing
+    recomputed, 16-bit.
 
     s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
-    flash attention or selective recomputation.
+    flash attention or selective recomputation. Copies of tokens that experts were sent and what came out of them, 4 for
+    each number, are on all tensor ranks.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = 10.0 * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
-    split = 4 * model.query_width / t + (6 if model.gated else 4) * model.ffn_width / t
+    if routed:
+        shared = shared + 4 * routed_tokens(policies, setting) * model.hidden
+    split = tokens * 4 * model.query_width / t + inner_bytes(policies, setting, routed)
     keeps_scores = policies.recompute != RECOMPUTES.index("selective")
-    return shared + tokens * split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
+    return shared + split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
+
+
+def inner_bytes(policies: Policies, setting: PolicySetting, routed: bool) -> Numbers:
+    """Bytes inside the feed-forwards of one layer and micro-batch: 4 for each inner number, 6 if gated."""
+    inner = sum(rows * width * count for rows, width, count in feed_forwards(policies, setting, routed))
+    return np.asarray((6 if setting.model.gated else 4) * inner)
 
 
 def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -120,18 +138,23 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h.
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
-    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
+    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of a
+    model with experts it is a layer that has them.
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
     """
     model, tokens = setting.model, policies.tokens(setting)
-    left, written = layer_activations(policies, setting), scores(policies, setting)
+    routed, every = model.experts > 1, model.expert_every
+    largest, written = layer_activations(policies, setting, routed), scores(policies, setting)
+    left = largest if every == 1 else layer_activations(policies, setting) * (1 - 1 / every) + largest / every
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
     inputs = 2 * tokens * model.hidden / split * ~policies.offload_checkpoints
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
-    again = np.select([full, selective], [left, 5 * written], 0.0)
+    again = np.select([full, selective], [largest, 5 * written], 0.0)
     often = 1 / policies.recompute_every
     layer = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
-    inner = (6 if model.gated else 4) * tokens * model.ffn_width / policies.tensor
+    inner = inner_bytes(policies, setting, routed)
+    if routed:
+        inner = inner + 2 * routed_tokens(policies, setting) * model.hidden
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
     passing = (policies.context > 1) * 4 * key_bytes(policies, setting)
@@ -163,36 +186,46 @@ def memory(
 
     ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
-    in a worker or between workers by psgd, a bucket of them is copied. Each axis of ranks has a communicator, and
+    in a worker or between workers by psgd, a bucket of them is copied. States of experts that are spread over E ranks are
+    shared by the rest of the worker's: of all of them each rank has as much as if they were not spread. Each axis of ranks has a communicator, and
     beside several of them the ranks of a replica and all ranks have one.
     """
     model, shard = setting.model, policies.shard
-    parameters = stages.parameters(policies, model)
+    spread, experts = stages.parameters(policies, model), stages.experts(policies, model)
+    parameters = spread - experts * (policies.expert - 1)
     weights, gradients, optimizer = STATES[policies.precision]
     narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
     three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
     ends = stages.embeddings * model.embedding_parameters / policies.tensor
-    layer = (parameters - ends) / stages.layers
+    layer = (parameters - ends - experts) / stages.layers
     logit = 8 + weights * (weights < wide)
     live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
     axes = sum(
         np.greater(ranks, 1).astype(int)
-        for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers)
+        for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers, policies.expert)
     )
     averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
     bucket = np.where(three & (shard > 1), 0.0, np.minimum(BUCKET, parameters))
-    whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
+    scattered, gathered = unit * layer * (1 - 1 / shard), live * layer + ends
+    one = two = all_three = parameters
+    if model.experts > 1:
+        every, copies = model.expert_every, policies.copies
+        routed = experts * every / stages.layers  # in a layer that has any
+        scattered = scattered + np.ceil(unit / every) * routed * (1 - 1 / copies)
+        gathered = gathered + np.ceil(live / every) * routed * (copies > 1)
+        one, two, all_three = (np.where(policies.zero >= stage, spread, parameters) for stage in (1, 2, 3))
+    whole = np.where(policies.zero >= 2, np.maximum(scattered, ends * (1 - 1 / shard)), 0.0)
     parts = {
-        "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
-        + weights * (three & (shard > 1)) * (live * layer + ends),
-        "gradients": gradients * parameters / np.where(policies.zero >= 2, shard, 1)
+        "weights": np.where(narrow, wide, weights) * all_three / np.where(three, shard, 1)
+        + weights * (three & (shard > 1)) * gathered,
+        "gradients": gradients * two / np.where(policies.zero >= 2, shard, 1)
         + gradients * averaged * np.maximum(bucket, whole),
-        "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
+        "optimizer": np.where(narrow, moments, optimizer) * one / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * (4 * masks + logit * tokens * model.vocab / policies.tensor / policies.loss_chunks),
-        "method": remembered / np.where(policies.zero >= 1, shard, 1),
+        "method": remembered * (one / spread) / np.where(policies.zero >= 1, shard, 1),
         "reserve": setting.constants.reserve_bytes + COMMUNICATOR * (axes + 2 * (axes > 1)) + 0 * parameters,
     }
     parts["reserve"] = parts["reserve"] + policies.fragmentation * sum(parts.values())

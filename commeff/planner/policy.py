@@ -55,6 +55,7 @@ class Policy:
     loss_chunks : pieces in which logits and their loss are computed, one after the other.
     fragmentation : share of what is allocated that lies between allocations, 0.05 to 0.15 of PyTorch's; none by
         default.
+    expert : ranks over which the experts of a layer are spread, neighbours among the ranks of one worker (`experts`).
 
     Raises
     ------
@@ -86,9 +87,10 @@ class Policy:
     recompute_every: int = 1
     loss_chunks: int = 1
     fragmentation: float = 0.0
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        ranks, passes = ("tensor", "pipeline", "data", "context", "workers"), ("micro_batch", "chunks")
+        ranks, passes = ("tensor", "pipeline", "data", "context", "workers", "expert"), ("micro_batch", "chunks")
         whole = (*ranks, *passes, "recompute_every", "loss_chunks")
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
@@ -161,6 +163,8 @@ class Policy:
         reason = strategy_refusal(self.worker_method, self.workers, self.precision, model)
         if reason is not None:
             raise ValueError(reason)
+        if self.stages is not None and any(layers % model.expert_every for layers in self.stages):
+            raise ValueError(f"stages must be multiples of expert_every={model.expert_every}, got {self.stages}")
         if self.stages is not None and sum(self.stages) != model.layers:
             raise ValueError(
                 f"stages must add up to layers={model.layers}, got {self.stages}, which are {sum(self.stages)} layers"

@@ -67,7 +67,15 @@ def a_model(random: np.random.Generator) -> Model:
     )
     gated, tied, flash = (bool(random.integers(2)) for _ in range(3))
     keys = int(random.choice([1, 4, heads]))
-    return Model(layers, heads * 128, heads, sequence, vocab, None, keys, None, gated, tied, flash)
+    model = Model(layers, heads * 128, heads, sequence, vocab, None, keys, None, gated, tied, flash)
+    return replace(model, **some_experts(random)) if random.random() < 0.5 else model
+
+
+def some_experts(random: np.random.Generator) -> dict[str, int | float]:
+    """Few wide experts or many narrow ones, in every layer or in every second."""
+    drawn = {"experts": [4, 8, 64], "active_experts": [1, 2, 4], "expert_hidden": [512, 4096], "shared_experts": [0, 2]}
+    drawn |= {"expert_every": [1, 2], "capacity": [1, 1.25, 4]}
+    return {name: random.choice(values).item() for name, values in drawn.items()}
 
 
 def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
@@ -88,7 +96,7 @@ def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
 def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number(seeds, least):
-    count = 0
+    count = spread = 0
     for seed in seeds:
         some = drawn(seed)
         cluster, factor = some.space.cluster, (1.05, 1.5, 4)[seed % 3]
@@ -103,8 +111,9 @@ def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number
                 slower = np.flatnonzero(new.step_seconds > cost.step_seconds * (1 + 1e-9))
                 assert not slower.size, f"{seed}: {factor} x {name} slows {some.space.policy(some.rows[slower[0]])}"
                 assert (new.memory_bytes == cost.memory_bytes).all()
-        count += len(some.rows)
+        count, spread = count + len(some.rows), spread + int((some.policies.expert > 1).sum())
     assert count >= least, "the draws hold too few possible policies"
+    assert spread >= least / 10, "the draws spread too few experts"
 
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
@@ -116,7 +125,7 @@ def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, le
         policies, never = some.policies, np.zeros(len(some.rows), dtype=int)
         costs = [some.cost(some.space.cluster, zero=never + stage, overlap=never) for stage in range(4)]
         held, sent = [cost.memory_bytes for cost in costs], [cost.seconds["data"] for cost in costs]
-        shards = costs[0].bytes["weights"] / policies.shard
+        shards = some.cost(some.space.cluster, zero=never, expert=never + 1).bytes["weights"] / policies.shard
         assert (held[1] <= held[0]).all(), seed
         assert (held[2] <= held[1]).all(), seed
         assert (held[3] <= (held[2] + shards * (policies.shard > 1)) * (1 + 1e-9)).all(), seed
