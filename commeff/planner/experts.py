@@ -1,9 +1,9 @@
-"""Layers with experts (arXiv 2006.16668, 2101.03961): the feed-forwards that stand in a layer, and the exchange of tokens.
+"""Layers with experts (arXiv 2006.16668, 2101.03961): the feed-forwards that stand in one, and the exchange of tokens.
 
-E expert ranks hold n/E experts each, in every layer that has any. They are neighbours among the context x data / workers
-ranks of one worker, as in DeepSpeed-MoE (arXiv 2201.05596) and Megatron-LM, so E divides both; each tensor rank has its
-part of every expert that its expert rank holds. What an expert holds is averaged, and shared by ZeRO, over the other
-context x data / (workers E) ranks that hold it; all else over all of them.
+E expert ranks hold n/E experts each, in every layer that has any. They are neighbours among the context x data /
+workers ranks of one worker, as in DeepSpeed-MoE (arXiv 2201.05596) and Megatron-LM, so E divides these and n; each
+tensor rank has its part of every expert that its expert rank holds. Gradients of an expert are averaged, and its states
+shared by ZeRO, over the context x data / (workers E) ranks that hold it, all else over all ranks of the worker.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class FeedForward(NamedTuple):
     ----------
     rows : tokens of each of them.
     width : inner width on one tensor rank.
-    count : of them.
+    number : of them.
     """
 
     rows: Numbers
     width: Numbers
-    count: Count = 1
+    number: Count = 1
 
 
 def feed_forwards(policies: Policies, setting: PolicySetting, routed: bool) -> list[FeedForward]:

@@ -71,7 +71,6 @@ class PipelineStages:
         layer = model.layer_parameters / t + 2 * model.hidden * model.key_width / t * repeated
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
 
-
     def experts(self, policies: Policies, model: Model) -> Numbers:
         """Of them those of experts that are spread, on each rank that holds them."""
         if model.experts == 1:
@@ -138,8 +137,8 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h.
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
-    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of a
-    model with experts it is a layer that has them.
+    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of
+    layers with experts and without it is one that has them, with the gradients of what they were sent.
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before.
     """
     model, tokens = setting.model, policies.tokens(setting)
@@ -186,9 +185,9 @@ def memory(
 
     ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Where gradients are averaged,
-    in a worker or between workers by psgd, a bucket of them is copied. States of experts that are spread over E ranks are
-    shared by the rest of the worker's: of all of them each rank has as much as if they were not spread. Each axis of ranks has a communicator, and
-    beside several of them the ranks of a replica and all ranks have one.
+    in a worker or between workers by psgd, a bucket of them is copied. A rank's share of the states of all experts is
+    as large as if they were not spread over ranks. Each axis of ranks has a communicator, and beside several the
+    ranks of a replica and all ranks have one.
     """
     model, shard = setting.model, policies.shard
     spread, experts = stages.parameters(policies, model), stages.experts(policies, model)

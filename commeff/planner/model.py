@@ -32,8 +32,8 @@ class Model:
     expert_hidden : inner width of an expert; that of the dense feed-forward unless given.
     shared_experts : further experts of that width, which every token passes (arXiv 2401.06066).
     expert_every : k, of which layers have experts: every k-th; the others are dense.
-    capacity : tokens that an expert computes, over an even share of them: the load of the fullest where none is dropped,
-        the capacity factor where experts are padded to it (1.25 in arXiv 2101.03961). Even by default.
+    capacity : tokens that an expert computes, over an even share of them, 1: the load of the fullest where none is
+        dropped, the capacity factor where experts are padded to it (1.25 in arXiv 2101.03961).
 
     Examples
     --------
@@ -79,7 +79,9 @@ class Model:
 
     def _check_experts(self) -> None:
         count(experts=self.experts, active_experts=self.active_experts, expert_every=self.expert_every)
-        count(shared_experts=self.shared_experts + 1, expert_hidden=self.expert_width)
+        count(expert_hidden=self.expert_width)
+        if self.shared_experts:
+            count(shared_experts=self.shared_experts)
         if type(self.capacity) not in (int, float) or not 1 <= self.capacity < float("inf"):
             raise ValueError(f"capacity must be a number of at least 1, an even share, got {self.capacity!r}")
         if self.active_experts > self.experts:
@@ -152,11 +154,11 @@ class Model:
         """Numbers in the matrices of the feed-forwards of one layer that a token passes; of a mean layer with
         experts.
         """
-        dense = (3 if self.gated else 2) * self.hidden * self.ffn_width
+        matrices, experts = 3 if self.gated else 2, self.active_experts + self.shared_experts
+        dense = matrices * self.hidden * self.ffn_width
         if self.experts == 1:
             return dense
-        passed = (self.active_experts + self.shared_experts) * (3 if self.gated else 2) * self.hidden * self.expert_width
-        return dense + (passed - dense) / self.expert_every
+        return dense + (experts * matrices * self.hidden * self.expert_width - dense) / self.expert_every
 
     def _ffn_parameters(self, width: int) -> int:
         """Numbers in a feed-forward: its matrices, and their biases."""

@@ -52,8 +52,10 @@ def _layer(model: Model, tensor: int, routed: bool) -> Iterator[tuple[str, tuple
     keys = max(-(-model.key_width // tensor), model.head_width)  # below one head they are replicated
     matrices = {"query": (queries, h), "key": (keys, h), "value": (keys, h), "output": (h, queries)}
     biases = {name: shape[:1] for name, shape in matrices.items()}
-    shared = {"shared.": (1, model.shared_experts * model.expert_width)} if model.shared_experts else {}
-    feed_forwards = {"experts.": (model.experts, model.expert_width), **shared} if routed else {"": (1, model.ffn_width)}
+    feed_forwards = {"": (1, model.ffn_width)}
+    if routed:
+        shared = {"shared.": (1, model.shared_experts * model.expert_width)} if model.shared_experts else {}
+        feed_forwards = {"experts.": (model.experts, model.expert_width), **shared}
     for name, (count, width) in feed_forwards.items():
         inner = -(-width // tensor)
         matrices |= {f"{name}up": (count * inner, h)} | ({f"{name}gate": (count * inner, h)} if model.gated else {})

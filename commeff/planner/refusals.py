@@ -48,8 +48,8 @@ OWN: tuple[Refusal, ...] = (
     Refusal(
         lambda p: p.shard % p.expert != 0,
         lambda p: (
-            f"expert must divide the {p.shard} ranks of a worker, context x data / workers, got {p.expert}: they spread "
-            "its experts"
+            f"expert must divide the {p.shard} ranks of a worker, context x data / workers, got {p.expert}: its "
+            "experts are spread over them"
         ),
     ),
     Refusal(
@@ -104,8 +104,8 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         lambda p, s: sum(width % p.tensor for width in s.model.inner_widths.values()) != 0,
         lambda p, s: (
-            f"tensor must divide {' and '.join(f'{name}={width}' for name, width in s.model.inner_widths.items())}, got "
-            f"{p.tensor}"
+            f"tensor must divide {' and '.join(f'{name}={width}' for name, width in s.model.inner_widths.items())}, "
+            f"got {p.tensor}"
         ),
     ),
     Refusal(

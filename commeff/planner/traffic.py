@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from commeff.cluster import collectives
 from commeff.cluster.groups import Groups
-from commeff.planner.policies import STATES, Count, Numbers, Policies, PolicySetting
+from commeff.planner.policies import STATES, Numbers, Policies, PolicySetting
 
 
 def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -98,7 +98,7 @@ class Sharing(NamedTuple):
         return self.forward + self.backward - share * hidden
 
 
-def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, experts: Count = 0.0) -> Sharing:
+def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, experts: Numbers) -> Sharing:
     """Traffic of the `shard` ranks of a worker, P local parameters (Rajbhandari 2020).
 
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
@@ -126,7 +126,8 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
         return dense
     units = np.ceil(layers / np.maximum(policies.unit, model.expert_every))
     of_experts = _sharing(policies, setting, policies.alike(setting.cluster), experts, units)
-    return Sharing(*(a + b for a, b in zip(dense[:3], of_experts[:3], strict=True)), dense.exposed_share)
+    sums = {name: getattr(dense, name) + getattr(of_experts, name) for name in ("gradients", "forward", "backward")}
+    return dense._replace(**sums)
 
 
 def _sharing(

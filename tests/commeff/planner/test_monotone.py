@@ -31,7 +31,7 @@ BETTER = {
     "hidden_share": 0.95,
 }
 LAUNCHING = replace(MEASURED, kernel_seconds=1e-2)  # a CPU that GPUs wait for
-SEEDS = [pytest.param((0, 1, 2, 3, 10), 300), pytest.param(range(5, 130), 10_000, marks=pytest.mark.slow)]
+SEEDS = [pytest.param((0, 1, 2, 3, 5, 9, 10), 300), pytest.param(range(5, 130), 10_000, marks=pytest.mark.slow)]
 
 
 class Drawn(NamedTuple):
@@ -68,7 +68,8 @@ def a_model(random: np.random.Generator) -> Model:
     gated, tied, flash = (bool(random.integers(2)) for _ in range(3))
     keys = int(random.choice([1, 4, heads]))
     model = Model(layers, heads * 128, heads, sequence, vocab, None, keys, None, gated, tied, flash)
-    return replace(model, **some_experts(random)) if random.random() < 0.5 else model
+    own = random.spawn(1)[0]  # so that dense draws are what they would be without
+    return replace(model, **some_experts(own)) if own.random() < 0.5 else model
 
 
 def some_experts(random: np.random.Generator) -> dict[str, int | float]:
@@ -133,7 +134,7 @@ def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, le
         assert (sent[2] <= sent[3] * (1 + 1e-9)).all(), seed
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 100), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [(0, 1, 2, 5), pytest.param(range(3, 100), marks=pytest.mark.slow)])
 def test_a_search_says_what_predict_says_and_neither_random_policies_nor_slower_machines_beat_it(seeds):
     for seed in seeds:
         some = drawn(seed, most_nodes=2, ways=(way(),))
