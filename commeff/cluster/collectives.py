@@ -264,6 +264,7 @@ def all_to_all(groups: Groups, size: Bytes) -> Numbers:
     2005):  (n-1) (alpha + S/(n B))  where nothing is shared. Messages to other nodes, n-g from each worker, cross the
     network while those to the own node travel in it.
 
+    >>> from commeff.cluster.cluster import Cluster
     >>> groups = Groups.first(Cluster.named("a100_4nic", gpus=64), np.array([1, 8, 64]))
     >>> [round(1e3 * seconds, 3) for seconds in all_to_all(groups, 1e8).tolist()]
     [0.0, 0.386, 7.628]
