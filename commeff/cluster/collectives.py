@@ -259,6 +259,22 @@ def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Number
     return longest(size, lines(groups, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside)))
 
 
+def all_to_all(groups: Groups, size: Bytes) -> Numbers:
+    """Seconds until each of n workers has the n-th part of the S bytes of every other, sent one by one (Thakur et al.,
+    2005):  (n-1) (alpha + S/(n B))  where nothing is shared. Messages to other nodes, n-g from each worker, cross the
+    network while those to the own node travel in it.
+
+    >>> from commeff.cluster.cluster import Cluster
+    >>> groups = Groups.first(Cluster.named("a100_4nic", gpus=64), np.array([1, 8, 64]))
+    >>> [round(1e3 * seconds, 3) for seconds in all_to_all(groups, 1e8).tolist()]
+    [0.0, 0.386, 7.628]
+    """
+    n, g = groups.size, groups.inside
+    near, far = g - 1, n - g
+    outside = far / n * g * groups.load * groups.oversubscription
+    return longest(size, lines(groups, Moves(1.0 * near, near / n, 1.0 * far, outside, "at once")))
+
+
 def point_to_point(groups: Groups, size: Bytes) -> Numbers:
     """Seconds of a message to one other worker, while everybody sends one: alpha + S/B   (Hockney, 1994)."""
     return neighbours(groups, size)

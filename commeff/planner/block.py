@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import collectives
+from commeff.planner.experts import exchange_seconds, feed_forwards, routed_tokens
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
 from commeff.planner.memory import key_bytes
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
@@ -19,6 +20,7 @@ HEAD = 32  # flash kernels pad the width of a head to a multiple of it
 VECTOR = 14  # fp32 operations for each score: scaled, its maximum, exponential (8), sum, rounded to 16 bits
 CAST = 6  # bytes for each number that becomes fp8: read for its maximum, read, written, and written transposed
 FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
+ROUTER_KERNELS = 12  # more, each way: scores, top k, counts, copies laid out, exchanged, ordered by expert, and back
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,7 @@ class Pass:
     backward : backward pass without communication and without what is recomputed.
     weights : of `backward`: gradients of weights that hide nothing, which a zero-bubble schedule may do later.
     recomputed : what the backward pass computes again.
-    tensor : exposed communication of the ranks that split a layer or a sequence, both ways and recomputed.
+    tensor : exposed communication of the ranks that split a layer, a sequence or the experts, both ways and recomputed.
     tensor_forward : of `tensor`, in the forward pass.
     hidden_forward, hidden_backward : communication of these ranks that the computing of a pass hides.
     """
@@ -71,25 +73,39 @@ class Pass:
 
 
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
-    """Seconds of one micro-batch through one layer.
+    """Seconds of one micro-batch through one layer, the mean one where every k-th has experts."""
+    every = setting.model.expert_every
+    last = _layer_pass(policies, setting, setting.model.experts > 1)
+    if every == 1:
+        return last
+    dense = np.broadcast_arrays(*vars(_layer_pass(policies, setting, False)).values())
+    return Pass(*(a + (b - a) / every for a, b in zip(dense, vars(last).values(), strict=True)))
+
+
+def _layer_pass(policies: Policies, setting: PolicySetting, routed: bool) -> Pass:
+    """Seconds through a dense layer, or through one with experts.
 
     What tensor ranks send hides behind the gradients of weights, or, with overlap="full", behind any product; what
-    context ranks send behind attention to the keys that have come, which is all of it but the last of c blocks.
+    context ranks send behind attention to the keys that have come, which is all of it but the last of c blocks. What
+    expert ranks send hides with overlap="full" alone, behind what tensor ranks leave of it.
     """
     constants = setting.constants
-    dense, dense_input, dense_weights = _products(policies, setting)
+    dense, dense_input, dense_weights = _products(policies, setting, routed)
     core, core_back = _attention(policies, setting)
-    light, light_back = _light(policies, setting)
-    between = tensor_seconds(policies, setting)
-    kernels = TENSOR_KERNELS * (policies.tensor > 1) * constants.kernel_seconds
+    light, light_back = _light(policies, setting, routed)
+    between = tensor_seconds(policies, setting, routed)
+    exchange = exchange_seconds(policies, setting) if routed else 0.0
+    kernels = (TENSOR_KERNELS * (policies.tensor > 1) + ROUTER_KERNELS * routed) * constants.kernel_seconds
     issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
     issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
     forward, inputs = busy(dense + core + light, issue), busy(dense_input + core_back + light_back, issue_back)
     backward = busy(dense_input + dense_weights + core_back + light_back, issue_back)
     products, weights = forward - busy(core + light, issue), backward - inputs  # what these add to the pass
     share = policies.hidden("tensor", constants)
-    hidden = policies.hidden("pipeline", constants) * np.minimum(between, products)
+    most = policies.hidden("pipeline", constants)
+    hidden = most * np.minimum(between + exchange, products)
     hidden_back = share * np.minimum(between, weights)
+    hidden_back = hidden_back + most * np.minimum(exchange, weights - hidden_back)
     ring, first, first_back = ring_seconds(policies, setting), core / policies.context, core_back / policies.context
     others = busy(core + light, issue) - busy(first + light, issue)
     others_back = inputs - busy(dense_input + first_back + light_back, issue_back)
@@ -98,7 +114,7 @@ def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     often = 1 / policies.recompute_every
     again = often * np.select([full, selective], [forward, core], 0.0)
     ahead, behind = hidden + in_ring, hidden_back + in_ring_back
-    exposed, exposed_back = between + ring - ahead, between + 2 * ring - behind
+    exposed, exposed_back = between + exchange + ring - ahead, between + exchange + 2 * ring - behind
     once_more = often * np.select([full, selective], [exposed, ring - in_ring], 0.0)
     hidden_total = behind + often * np.select([full, selective], [ahead, in_ring], 0.0)
     exposed_total = exposed + exposed_back + once_more
@@ -122,13 +138,23 @@ def busy(work: Numbers, issue: Numbers) -> Numbers:
     return np.sqrt(work**2 + issue**2)
 
 
-def tensor_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
+def tensor_seconds(policies: Policies, setting: PolicySetting, routed: bool = False) -> Numbers:
     """Two all-reduces of b s h numbers each way (Shoeybi 2019); with sequence parallelism each is an all-gather and a
-    reduce-scatter, of the same bytes (Korthikanti 2022).
+    reduce-scatter, of the same bytes (Korthikanti 2022). The one around experts that are spread over ranks is of all
+    copies of tokens that a rank was sent; shared experts have one of their own.
     """
-    groups, size = policies.splitting(setting.cluster), 2 * policies.tokens(setting) * setting.model.hidden
+    model, tokens = setting.model, policies.tokens(setting)
+    once = _around(policies, setting, tokens)
+    if not routed:
+        return 2 * once
+    copies = np.where(policies.expert > 1, routed_tokens(policies, setting), tokens)
+    return (1 + (model.shared_experts > 0)) * once + _around(policies, setting, copies)
+
+
+def _around(policies: Policies, setting: PolicySetting, tokens: Numbers) -> Numbers:
+    groups, size = policies.splitting(setting.cluster), 2 * tokens * setting.model.hidden
     split = 2 * collectives.reduce_scatter(groups, size)
-    return 2 * np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
+    return np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
 
 
 def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
@@ -167,31 +193,32 @@ def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
     return Pass(seconds, seconds, zero, zero, exchange, exchange)
 
 
-def _products(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers, Numbers]:
+def _products(policies: Policies, setting: PolicySetting, routed: bool) -> tuple[Numbers, Numbers, Numbers]:
     """Seconds of the matrices with weights: forward, gradients of inputs, gradients of weights.
 
-    They alone are computed in fp8: inputs and weights are cast forward, gradients of outputs backward.
+    They alone are computed in fp8: inputs and weights are cast forward, gradients of outputs backward. Experts are
+    products at once.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     keys = np.maximum(model.key_width / t, model.head_width)  # below one head they are replicated
     gates = 2 if model.gated else 1
-    shapes = (
-        (model.hidden, model.query_width / t + 2 * keys),
-        (model.query_width / t, model.hidden),
-        (model.hidden, gates * model.ffn_width / t),
-        (model.ffn_width / t, model.hidden),
-    )
+    shapes: list[tuple[Count, Count, Count, Count]] = [
+        (tokens, model.hidden, model.query_width / t + 2 * keys, 1),
+        (tokens, model.query_width / t, model.hidden, 1),
+    ]
+    for rows, width, count in feed_forwards(policies, setting, routed):
+        shapes += [(rows, model.hidden, gates * width, count), (rows, width, model.hidden, count)]
 
-    def total(*products: tuple[Count, Count, Count]) -> Numbers:
+    def total(*products: tuple[Count, Count, Count, Count]) -> Numbers:
         seconds = [_gemms(policies, setting, *product, linear=True) for product in products]
         return np.sum(np.broadcast_arrays(*seconds), axis=0)
 
     cast = CAST * (policies.precision == "fp8") / setting.memory_rate
-    read = sum((tokens + out) * into for into, out in shapes)
-    written = tokens * sum(out for _, out in shapes)
-    forward = total(*((tokens, out, into) for into, out in shapes))
-    inputs = total(*((tokens, into, out) for into, out in shapes))
-    weights = total(*((into, out, tokens) for into, out in shapes))
+    read = sum(count * (rows + out) * into for rows, into, out, count in shapes)
+    written = sum(count * rows * out for rows, _, out, count in shapes)
+    forward = total(*((rows, out, into, count) for rows, into, out, count in shapes))
+    inputs = total(*((rows, into, out, count) for rows, into, out, count in shapes))
+    weights = total(*((into, out, rows, count) for rows, into, out, count in shapes))
     return forward + cast * read, inputs + cast * written, weights
 
 
@@ -220,19 +247,23 @@ def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Num
     return scores + values + 9 * byte, 2 * scores + values + values + 11 * byte
 
 
-def _light(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
+def _light(policies: Policies, setting: PolicySetting, routed: bool) -> tuple[Numbers, Numbers]:
     """Seconds of everything else that is element-wise, forward and backward.
 
     Bytes for each number of b s h: two norms 4 forward, 6 backward each; two (bias, dropout, residual) 7 forward, 11
     backward each: these are done by every tensor rank unless sequence_parallel. Split over the ranks: the context is
-    laid out anew, 4 each way; GeLU moves 4 forward, 6 backward for each of f numbers, a gate 6 and 10.
+    laid out anew, 4 each way; GeLU moves 4 forward, 6 backward for each of f numbers, a gate 6 and 10. Each number of
+    the copies that go to experts is laid out, 4, and added up, 4, each way.
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     shared = tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     forward, backward = (6, 10) if model.gated else (4, 6)
-    inner, context = tokens * model.ffn_width / t, tokens * model.query_width / t
+    inner = sum(rows * width * count for rows, width, count in feed_forwards(policies, setting, routed))
+    split = 4 * tokens * model.query_width / t
+    if routed:
+        split = split + 8 * routed_tokens(policies, setting) * model.hidden
     rate = setting.memory_rate
-    return (22 * shared + 4 * context + forward * inner) / rate, (34 * shared + 4 * context + backward * inner) / rate
+    return (22 * shared + split + forward * inner) / rate, (34 * shared + split + backward * inner) / rate
 
 
 def _gemms(

@@ -18,7 +18,7 @@ from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_s
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "context", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
-    *("partition_checkpoints", "offload_checkpoints", "recompute_every"),
+    *("partition_checkpoints", "offload_checkpoints", "recompute_every", "expert"),
 )
 
 
@@ -227,14 +227,16 @@ def finish(
     seconds : of the pipeline by part.
     """
     layers, layer = setting.model.layers / policies.pipeline, pieces.layer
-    counts = stages.parameters(policies, setting.model)
-    parameters, largest = counts.max(axis=0), counts.argmax(axis=0)[None]
-    fullest_layers, fullest_embeddings = (
+    counts, expert_counts = stages.parameters(policies, setting.model), stages.experts(policies, setting.model)
+    spread, largest = counts.max(axis=0), counts.argmax(axis=0)[None]
+    fullest_layers, fullest_embeddings, experts = (
         np.take_along_axis(np.broadcast_to(count, counts.shape), largest, 0)[0]
-        for count in (stages.layers, stages.embeddings)
+        for count in (stages.layers, stages.embeddings, expert_counts)
     )
+    parameters = spread - experts * (policies.expert - 1)
     weights = policies.states[0] * parameters
-    sharing = sharing_seconds(policies, setting, parameters)
+    held = np.where(policies.zero >= 1, spread, parameters)  # of which each rank has its share
+    sharing = sharing_seconds(policies, setting, parameters, experts)
     nothing = np.zeros_like(weights)
     between = WorkerTraffic(nothing, nothing, [], nothing, nothing)
     if not policies.no_exchange:
@@ -261,6 +263,6 @@ def finish(
         **seconds,
         "data": fraction * (once - behind) + gathers + tied_seconds(policies, setting),
         "workers": (1 - fraction) * (once - behind) + waiting + between.exposed,
-        "optimizer": optimizer_seconds(policies, setting, parameters, between.remembering),
+        "optimizer": optimizer_seconds(policies, setting, held, between.remembering * (held / spread)),
     }
     return StepEstimate(seconds, memory(policies, setting, stages, remembered))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from commeff.planner.experts import feed_forwards, routed_tokens
 from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
 
@@ -61,13 +62,19 @@ class PipelineStages:
         return all(bool((count == count[0]).all()) for count in (self.layers, self.embeddings))
 
     def parameters(self, policies: Policies, model: Model) -> Numbers:
-        """On each of a stage's ranks, before ZeRO; keys and values of a shared head once more for each rank that
-        replicates it.
+        """On each of a stage's ranks, before ZeRO, and before experts are spread; keys and values of a shared head once
+        more for each rank that replicates it.
         """
         t = policies.tensor
         repeated = np.maximum(t / model.key_heads, 1) - 1
         layer = model.layer_parameters / t + 2 * model.hidden * model.key_width / t * repeated
         return self.layers * layer + self.embeddings * model.embedding_parameters / t
+
+    def experts(self, policies: Policies, model: Model) -> Numbers:
+        """Of them those of experts that are spread, on each rank that holds them."""
+        if model.experts == 1:
+            return np.zeros((1, 1))
+        return self.layers * model.expert_parameters / (policies.tensor * policies.expert)
 
 
 def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
@@ -87,24 +94,34 @@ def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple
     )
 
 
-def layer_activations(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Bytes that one layer keeps of one micro-batch for its backward pass, nothing recomputed, 16-bit.
+def layer_activations(policies: Policies, setting: PolicySetting, routed: bool = False) -> Numbers:
+    """Bytes that one layer, with experts if `routed`, keeps of one micro-batch for its backward pass, nothing
+    recomputed, 16-bit.
 
     s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
-    flash attention or selective recomputation.
+    flash attention or selective recomputation. Copies of tokens that experts were sent and what came out of them, 4 for
+    each number, are on all tensor ranks.
 
-    In fp8 the inputs of the four matrices are kept in one byte instead of two. A flash kernel keeps the context in 16
-    bits beside it (Transformer Engine 2.20, `_Linear`).
+    In fp8 the inputs of matrices with weights are kept in one byte instead of two. A flash kernel keeps the context in
+    16 bits beside it (Transformer Engine 2.20, `_Linear`).
     """
     model, t, tokens = setting.model, policies.tensor, policies.tokens(setting)
     short = int(policies.precision == "fp8")
     shared = (10.0 - 2 * short) * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
-    attention, inner = 4 + short * (1 if model.flash_attention else -1), (6 if model.gated else 4) - short
-    split = attention * model.query_width / t + inner * model.ffn_width / t
+    if routed:
+        shared = shared + (4 - short) * routed_tokens(policies, setting) * model.hidden
+    attention = 4 + short * (1 if model.flash_attention else -1)
+    split = tokens * attention * model.query_width / t + inner_bytes(policies, setting, routed, short)
     keeps_scores = policies.recompute != RECOMPUTES.index("selective")
-    return shared + tokens * split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
+    return shared + split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
+
+
+def inner_bytes(policies: Policies, setting: PolicySetting, routed: bool, short: int = 0) -> Numbers:
+    """Bytes inside the feed-forwards of one layer and micro-batch: 4, 6 if gated, less `short`, for an inner number."""
+    inner = sum(rows * width * count for rows, width, count in feed_forwards(policies, setting, routed))
+    return np.asarray(((6 if setting.model.gated else 4) - short) * inner)
 
 
 def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -124,20 +141,25 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h.
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
-    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them.
+    its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of
+    layers with experts and without it is one that has them, with the gradients of what they were sent.
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before. With
     sequence_parallel it has the whole gradient of a matrix's inputs, 2 s b h, before it is scattered. One buffer is for
     such inputs gathered, 2 s b h, and for scores, 2 bytes each (Megatron-LM's global memory buffer).
     """
     model, tokens = setting.model, policies.tokens(setting)
-    left, written = layer_activations(policies, setting), scores(policies, setting)
+    routed, every = model.experts > 1, model.expert_every
+    largest, written = layer_activations(policies, setting, routed), scores(policies, setting)
+    left = largest if every == 1 else layer_activations(policies, setting) * (1 - 1 / every) + largest / every
     split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
     inputs = 2 * tokens * model.hidden / split * ~policies.offload_checkpoints
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
-    again = np.select([full, selective], [left, 5 * written], 0.0)
+    again = np.select([full, selective], [largest, 5 * written], 0.0)
     often = 1 / policies.recompute_every
     layer = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
-    inner = (6 if model.gated else 4) * tokens * model.ffn_width / policies.tensor
+    inner = inner_bytes(policies, setting, routed)
+    if routed:
+        inner = inner + 2 * routed_tokens(policies, setting) * model.hidden
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
     passing = (policies.context > 1) * 4 * key_bytes(policies, setting)
@@ -173,40 +195,53 @@ def memory(
     the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Fp8 weights take
     two bytes as well, since they are kept transposed too; `fp8_copies` are both beside 16-bit weights, of whole layers.
     Where gradients are averaged, in a worker or between workers by psgd, `bucket` of them are copied; with ZeRO-3 only
-    where every matrix is a unit. Each axis of ranks has a communicator, and beside several of them the ranks of a
-    replica and all ranks have one.
+    where every matrix is a unit. A rank's share of the states of all experts is as large as if they were not spread
+    over ranks. Each axis of ranks has a communicator, and beside several of them the ranks of a replica and all ranks
+    have one.
     """
     model, shard = setting.model, policies.shard
     positions = stages.first * (0 if model.gated else model.sequence * model.hidden)  # which tensor ranks do not split
-    parameters = stages.parameters(policies, model) + positions
+    spread, experts = stages.parameters(policies, model) + positions, stages.experts(policies, model)
+    parameters = spread - experts * (policies.expert - 1)
     weights, gradients, optimizer = policies.states
     narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
     three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
     ends = stages.embeddings * model.embedding_parameters / policies.tensor + positions
-    layer = (parameters - ends) / stages.layers
+    layer = (parameters - ends - experts) / stages.layers
     logit = 8 + weights * (weights < wide)
     live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
     axes = sum(
         np.greater(ranks, 1).astype(int)
-        for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers)
+        for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers, policies.expert)
     )
     averaged = (shard > 1) | (policies.plain & (policies.workers > 1))
     split = three & (shard > 1)
     flat = split & (policies.unit > 0)
     bucket = np.where(flat, 0.0, np.minimum(policies.bucket, parameters))
-    whole = np.where(policies.zero >= 2, np.maximum(unit * layer, ends) * (1 - 1 / shard), 0.0)
+    scattered, gathered = unit * layer * (1 - 1 / shard), live * layer + ends
+    copied = np.where(split, live, stages.layers) * layer
+    one = two = all_three = parameters
+    if model.experts > 1:
+        every, copies = model.expert_every, policies.copies
+        routed = experts * every / stages.layers  # in a layer that has any
+        alive = np.ceil(live / every) * routed
+        scattered = scattered + np.ceil(unit / every) * routed * (1 - 1 / copies)
+        gathered = gathered + alive * (copies > 1)
+        copied = copied + np.where(split & (copies > 1), alive, experts)
+        one, two, all_three = (np.where(policies.zero >= stage, spread, parameters) for stage in (1, 2, 3))
+    whole = np.where(policies.zero >= 2, np.maximum(scattered, ends * (1 - 1 / shard)), 0.0)
     parts = {
-        "weights": np.where(narrow, wide, weights) * parameters / np.where(three, shard, 1)
-        + weights * split * (live * layer + ends)
-        + 2 * policies.fp8_copies * np.where(split, live, stages.layers) * layer,
-        "gradients": np.where(narrow, wide, gradients) * parameters / np.where(policies.zero >= 2, shard, 1)
+        "weights": np.where(narrow, wide, weights) * all_three / np.where(three, shard, 1)
+        + weights * split * gathered
+        + 2 * policies.fp8_copies * copied,
+        "gradients": np.where(narrow, wide, gradients) * two / np.where(policies.zero >= 2, shard, 1)
         + gradients * averaged * np.maximum(bucket, whole),
-        "optimizer": np.where(narrow, moments, optimizer) * parameters / np.where(policies.zero >= 1, shard, 1),
+        "optimizer": np.where(narrow, moments, optimizer) * one / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
         "logits": stages.last * (4 * masks + logit * tokens * model.vocab / policies.tensor / policies.loss_chunks),
-        "method": remembered / np.where(policies.zero >= 1, shard, 1),
+        "method": remembered * (one / spread) / np.where(policies.zero >= 1, shard, 1),
         "reserve": setting.constants.reserve_bytes + COMMUNICATOR * (axes + 2 * (axes > 1)) + 0 * parameters,
     }
     parts["reserve"] = parts["reserve"] + policies.fragmentation * sum(parts.values())

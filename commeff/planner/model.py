@@ -27,6 +27,13 @@ class Model:
     gated : a third matrix gates the feed-forward.
     tied_embeddings : input and output embeddings are one matrix.
     flash_attention : a fused kernel that never writes the s x s scores, and skips what a causal mask hides.
+    experts, active_experts : feed-forwards of a layer, and how many of them a router picks for each token
+        (arXiv 2006.16668). One is a dense model, which has no router.
+    expert_hidden : inner width of an expert; that of the dense feed-forward unless given.
+    shared_experts : further experts of that width, which every token passes (arXiv 2401.06066).
+    expert_every : k, of which layers have experts: every k-th; the others are dense.
+    capacity : tokens that an expert computes, over an even share of them, 1: the load of the fullest where none is
+        dropped, the capacity factor where experts are padded to it (1.25 in arXiv 2101.03961).
 
     Examples
     --------
@@ -45,6 +52,12 @@ class Model:
     gated: bool = False
     tied_embeddings: bool = True
     flash_attention: bool = False
+    experts: int = 1
+    active_experts: int = 1
+    expert_hidden: int | None = None
+    shared_experts: int = 0
+    expert_every: int = 1
+    capacity: float = 1.0
 
     def __post_init__(self) -> None:
         count(layers=self.layers, hidden=self.hidden, heads=self.heads, sequence=self.sequence, vocab=self.vocab)
@@ -62,6 +75,21 @@ class Model:
                 "take a divisor of heads"
             )
         count(**{"heads x head_dim": self.query_width})
+        self._check_experts()
+
+    def _check_experts(self) -> None:
+        count(experts=self.experts, active_experts=self.active_experts, expert_every=self.expert_every)
+        count(expert_hidden=self.expert_width)
+        if self.shared_experts:
+            count(shared_experts=self.shared_experts)
+        if type(self.capacity) not in (int, float) or not 1 <= self.capacity < float("inf"):
+            raise ValueError(f"capacity must be a number of at least 1, an even share, got {self.capacity!r}")
+        if self.active_experts > self.experts:
+            raise ValueError(f"active_experts must be at most experts={self.experts}, got {self.active_experts}")
+        if self.experts == 1 and (self.expert_hidden, self.shared_experts, self.expert_every) != (None, 0, 1):
+            raise ValueError("experts must be above 1 with expert_hidden, shared_experts and expert_every, got 1")
+        if self.layers % self.expert_every:
+            raise ValueError(f"expert_every must divide layers={self.layers}, got {self.expert_every}")
 
     @cached_property
     def head_width(self) -> int:
@@ -94,6 +122,23 @@ class Model:
             return self.ffn_hidden
         return -(-8 * self.hidden // (3 * 256)) * 256 if self.gated else 4 * self.hidden
 
+    @cached_property
+    def expert_width(self) -> int:
+        """Inner width of one expert."""
+        return self.ffn_width if self.expert_hidden is None else self.expert_hidden
+
+    @property
+    def units(self) -> int:
+        """Pieces of `expert_every` layers, into which a pipeline may be cut."""
+        return self.layers // self.expert_every
+
+    @property
+    def inner_widths(self) -> dict[str, int]:
+        """Inner widths of the feed-forwards that the model has, by the field that sets them."""
+        widths = {"ffn_hidden": self.ffn_width, "expert_hidden": self.expert_width}
+        only = ("ffn_hidden",) if self.experts == 1 else ("expert_hidden",) if self.expert_every == 1 else (*widths,)
+        return {name: widths[name] for name in only}
+
     @property
     def matrices(self) -> int:
         """The numbers in one layer: queries, keys, values, output, and those of the feed-forward."""
@@ -105,17 +150,45 @@ class Model:
         return 2 * self.hidden * (self.query_width + self.key_width)
 
     @property
-    def ffn_weights(self) -> int:
-        """Numbers in the matrices of one feed-forward."""
-        return (3 if self.gated else 2) * self.hidden * self.ffn_width
+    def ffn_weights(self) -> float:
+        """Numbers in the matrices of the feed-forwards of one layer that a token passes; of a mean layer with
+        experts.
+        """
+        matrices, experts = 3 if self.gated else 2, self.active_experts + self.shared_experts
+        dense = matrices * self.hidden * self.ffn_width
+        if self.experts == 1:
+            return dense
+        return dense + (experts * matrices * self.hidden * self.expert_width - dense) / self.expert_every
+
+    def _ffn_parameters(self, width: int) -> int:
+        """Numbers in a feed-forward: its matrices, and their biases."""
+        return (3 if self.gated else 2) * self.hidden * width + (0 if self.gated else self.hidden + width)
 
     @property
-    def layer_parameters(self) -> int:
-        """Numbers in one layer: matrices, norms, biases. 12 h^2 + 13 h for a GPT block."""
+    def _repeated(self) -> int:
+        """Numbers in `expert_every` layers, the last of which has experts."""
         small = 2 * self.hidden  # the scales of two norms
-        if not self.gated:  # their shifts, and the biases of the six matrices
-            small += 4 * self.hidden + self.query_width + 2 * self.key_width + self.ffn_width
-        return self.attention_weights + self.ffn_weights + small
+        if not self.gated:  # their shifts, and the biases of four matrices
+            small += 3 * self.hidden + self.query_width + 2 * self.key_width
+        last = self._ffn_parameters(self.ffn_width)
+        if self.experts > 1:
+            router, shared = self.experts * self.hidden, self.shared_experts * self.expert_width
+            last = self.experts * self._ffn_parameters(self.expert_width) + router
+            last += self._ffn_parameters(shared) if shared else 0
+        dense = (self.expert_every - 1) * self._ffn_parameters(self.ffn_width)
+        return self.expert_every * (self.attention_weights + small) + dense + last
+
+    @property
+    def layer_parameters(self) -> float:
+        """Numbers in one layer: matrices, norms, biases. 12 h^2 + 13 h for a GPT block. Where only some layers have
+        experts, the mean of them.
+        """
+        return self._repeated if self.expert_every == 1 else self._repeated / self.expert_every
+
+    @property
+    def expert_parameters(self) -> float:
+        """Numbers of `layer_parameters` in experts among which a router picks."""
+        return (self.experts > 1) * self.experts * self._ffn_parameters(self.expert_width) / self.expert_every
 
     @property
     def embedding_parameters(self) -> int:
@@ -132,7 +205,18 @@ class Model:
         positions = 0 if self.gated else self.sequence * self.hidden
         final_norm = self.hidden if self.gated else 2 * self.hidden
         copies = 1 if self.tied_embeddings else 2
-        return self.layers * self.layer_parameters + copies * self.embedding_parameters + positions + final_norm
+        layers = self.units * self._repeated
+        return layers + copies * self.embedding_parameters + positions + final_norm
+
+    @property
+    def active_parameters(self) -> int:
+        """Numbers that one token meets: all but the experts that it is not sent to.
+
+        >>> Model(32, 4096, 32, 4096, 32000, None, 8, 14336, True, False, experts=8, active_experts=2).active_parameters
+        12879925248
+        """
+        idle = (self.experts - self.active_experts) * self._ffn_parameters(self.expert_width)
+        return self.parameters - self.units * idle
 
     @property
     def attention_flops(self) -> float:
@@ -143,7 +227,9 @@ class Model:
 
     @property
     def layer_flops(self) -> float:
-        """FLOPs forward, one layer, one sequence: 24 s h^2 + 4 s^2 h for a GPT block."""
+        """FLOPs forward, one layer, one sequence: 24 s h^2 + 4 s^2 h for a GPT block. Of experts the active ones alone,
+        without their router.
+        """
         return 2.0 * self.sequence * (self.attention_weights + self.ffn_weights) + self.attention_flops
 
     @property

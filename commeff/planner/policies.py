@@ -155,7 +155,7 @@ class Policies:
     schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
     context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation, half_gradients, bucket,
-        fp8_copies : as in `Policy`.
+        fp8_copies, expert : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -192,6 +192,7 @@ class Policies:
     half_gradients: Numbers = field(default_factory=NO)
     bucket: Numbers = field(default_factory=MANY)
     fp8_copies: Numbers = field(default_factory=NO)
+    expert: Numbers = field(default_factory=ONE)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 
@@ -244,6 +245,19 @@ class Policies:
     def ring(self, cluster: Cluster) -> Groups:
         """Ranks that split a sequence."""
         return self._groups(cluster, "context", self.tensor)
+
+    def exchanging(self, cluster: Cluster) -> Groups:
+        """Ranks that send each other's experts tokens."""
+        return self._groups(cluster, "expert", self.tensor)
+
+    def alike(self, cluster: Cluster) -> Groups:
+        """Ranks of a worker that hold the same experts."""
+        return self._groups(cluster, "copies", self.tensor * self.expert)
+
+    @property
+    def copies(self) -> Numbers:
+        """Ranks of a worker that hold the same experts."""
+        return self.shard // self.expert
 
     def _groups(self, cluster: Cluster, size: str, stride: Numbers | int) -> Groups:
         """Worked out once, as many formulas ask for them."""

@@ -60,6 +60,7 @@ class Policy:
     half_gradients : bf16 gradients are summed and sent in 16 bits, and copied to fp32 for the step.
     bucket : gradients that are copied at once to be averaged.
     fp8_copies : of fp8, weights are kept in 16 bits too, beside those in fp8 and those transposed.
+    expert : ranks over which the experts of a layer are spread, neighbours among the ranks of one worker (`experts`).
 
     Raises
     ------
@@ -94,9 +95,10 @@ class Policy:
     half_gradients: bool = False
     bucket: int = BUCKET
     fp8_copies: bool = False
+    expert: int = 1
 
     def __post_init__(self) -> None:
-        ranks, passes = ("tensor", "pipeline", "data", "context", "workers"), ("micro_batch", "chunks")
+        ranks, passes = ("tensor", "pipeline", "data", "context", "workers", "expert"), ("micro_batch", "chunks")
         whole = (*ranks, *passes, "recompute_every", "loss_chunks")
         count(**{name: getattr(self, name) for name in whole})
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
@@ -171,6 +173,8 @@ class Policy:
         reason = strategy_refusal(self.worker_method, self.workers, self.precision, model)
         if reason is not None:
             raise ValueError(reason)
+        if self.stages is not None and any(layers % model.expert_every for layers in self.stages):
+            raise ValueError(f"stages must be multiples of expert_every={model.expert_every}, got {self.stages}")
         if self.stages is not None and sum(self.stages) != model.layers:
             raise ValueError(
                 f"stages must add up to layers={model.layers}, got {self.stages}, which are {sum(self.stages)} layers"

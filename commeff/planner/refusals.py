@@ -46,6 +46,13 @@ OWN: tuple[Refusal, ...] = (
         ),
     ),
     Refusal(
+        lambda p: p.shard % p.expert != 0,
+        lambda p: (
+            f"expert must divide the {p.shard} ranks of a worker, context x data / workers, got {p.expert}: its "
+            "experts are spread over them"
+        ),
+    ),
+    Refusal(
         lambda p: (p.chunks > 1) & (p.schedule != SCHEDULES.index("interleaved")),
         lambda p: f"chunks must be 1 with schedule={p.schedule}, got {p.chunks}; take schedule=interleaved",
     ),
@@ -106,8 +113,15 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda p, s: f"tensor must divide heads={s.model.heads}, got {p.tensor}",
     ),
     Refusal(
-        lambda p, s: s.model.ffn_width % p.tensor != 0,
-        lambda p, s: f"tensor must divide ffn_hidden={s.model.ffn_width}, got {p.tensor}",
+        lambda p, s: sum(width % p.tensor for width in s.model.inner_widths.values()) != 0,
+        lambda p, s: (
+            f"tensor must divide {' and '.join(f'{name}={width}' for name, width in s.model.inner_widths.items())}, "
+            f"got {p.tensor}"
+        ),
+    ),
+    Refusal(
+        lambda p, s: s.model.experts % p.expert != 0,
+        lambda p, s: f"expert must divide experts={s.model.experts}, got {p.expert}",
     ),
     Refusal(
         lambda p, s: np.maximum(p.tensor, s.model.key_heads) % np.minimum(p.tensor, s.model.key_heads) != 0,
@@ -130,10 +144,11 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         lambda p, s: (
-            p.pipeline * p.chunks > s.model.layers if s.uneven else s.model.layers % (p.pipeline * p.chunks) != 0
+            p.pipeline * p.chunks > s.model.units if s.uneven else s.model.units % (p.pipeline * p.chunks) != 0
         ),
         lambda p, s: (
-            f"pipeline x chunks must divide layers={s.model.layers}, got {p.pipeline} x {p.chunks}; "
+            f"pipeline x chunks must divide layers={s.model.layers}"
+            f"{f' / expert_every={s.model.expert_every}' * (s.model.expert_every > 1)}, got {p.pipeline} x {p.chunks}; "
             "give stages=(layers of each piece)"
         ),
     ),

@@ -98,7 +98,7 @@ class Sharing(NamedTuple):
         return self.forward + self.backward - share * hidden
 
 
-def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers) -> Sharing:
+def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, experts: Numbers) -> Sharing:
     """Traffic of the `shard` ranks of a worker, P local parameters (Rajbhandari 2020).
 
     ZeRO 0: all-reduce of gradients. 1: reduce-scatter of gradients, all-gather of weights. 2: the reduce-scatter in
@@ -112,17 +112,30 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
 
     so many ranks and small units cost latencies. Before the first unit and after the last nothing is computed.
 
+    Experts have the same collectives, after the others', among the ranks that hold the same ones; all the matrices of
+    a unit's experts are one.
+
     Parameters
     ----------
-    parameters : on each rank, before ZeRO.
+    parameters, experts : on each rank, before ZeRO, and of these those of experts.
     """
+    model, layers = setting.model, setting.model.layers / policies.pipeline
+    units = 1 + np.where(policies.unit == 0, layers * model.matrices, np.ceil(layers / np.maximum(policies.unit, 1)))
+    dense = _sharing(policies, setting, policies.sharing(setting.cluster), parameters - experts, units)
+    if model.experts == 1:
+        return dense
+    units = np.ceil(layers / np.maximum(policies.unit, model.expert_every))
+    of_experts = _sharing(policies, setting, policies.alike(setting.cluster), experts, units)
+    sums = {name: getattr(dense, name) + getattr(of_experts, name) for name in ("gradients", "forward", "backward")}
+    return dense._replace(**sums)
+
+
+def _sharing(
+    policies: Policies, setting: PolicySetting, groups: Groups, parameters: Numbers, units: Numbers
+) -> Sharing:
     weights, gradients, _ = policies.states
-    groups, micro_batches = policies.sharing(setting.cluster), policies.micro_batches(setting)
+    micro_batches, three = policies.micro_batches(setting), policies.zero == 3
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
-    layers, three = setting.model.layers / policies.pipeline, policies.zero == 3
-    units = 1 + np.where(
-        policies.unit == 0, layers * setting.model.matrices, np.ceil(layers / np.maximum(policies.unit, 1))
-    )
     scattered, gathered = (
         micro_batches * units * _flat_rings(groups, policies, kind * parameters / units)
         for kind in (gradients, weights)

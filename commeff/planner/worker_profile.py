@@ -194,10 +194,11 @@ class WorkerProfile:
         return _play(self.like, Layout.flat(int(numbers)))
 
     def _on_shapes(self, part: ModelPart) -> Sheet:
-        if part.layers > max(LAYERS):
-            few = [self._on_shapes(part._replace(layers=layers)) for layers in LAYERS]
-            if _extended(LAYERS[:2], few[:2], LAYERS[2]) == few[2]:
-                return _extended(LAYERS[:2], few[:2], part.layers)
+        numbers = [self.model.expert_every * layers for layers in LAYERS]
+        if part.layers > max(numbers):
+            few = [self._on_shapes(part._replace(layers=layers)) for layers in numbers]
+            if _extended(numbers[:2], few[:2], numbers[2]) == few[2]:
+                return _extended(numbers[:2], few[:2], part.layers)
         return _play(self, part.layout(self.model))
 
     def _probed(self, which: int) -> Sheet:

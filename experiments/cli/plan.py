@@ -83,15 +83,16 @@ def plan(
 
     Model and job: `model=` is a name (gpt3-175b, llama2-70b, ...; a wrong one lists all), or give sizes: `layers=
     hidden= heads= sequence= vocab=`, optionally `head_dim= kv_heads= ffn_hidden= gated= tied_embeddings=
-    flash_attention=`. `cluster=` is a name or a YAML file; `gpus=`; `bandwidth=` is that of one NIC. `global_batch=` is
+    flash_attention=`, and with experts `experts= active_experts= expert_hidden= shared_experts= expert_every=
+    capacity=`. `cluster=` is a name or a YAML file; `gpus=`; `bandwidth=` is that of one NIC. `global_batch=` is
     in sequences per step (default two per GPU), and `tokens=` is for the whole run.
 
-    Policy: `tensor= context= pipeline= data=` ranks (data: all others by default), `micro_batch= schedule= chunks=
-    stages= zero= recompute= recompute_every= sequence_parallel= precision= overlap=`, with `zero=3` also `unit=
-    reshard= fp32_parameters=`, with `precision=fp8` also `fp8_copies=`; `half_gradients=`; and, of memory, `bucket=
-    loss_chunks= fragmentation= partition_checkpoints= offload_checkpoints=`. `stages=` is a list, or
-    balanced. `framework=` (megatron, fsdp, deepspeed, ideal) sets what that framework does unless told otherwise, and
-    --search keeps to what it runs.
+    Policy: `tensor= context= pipeline= data=` ranks (data: all others by default), of which `expert=` share the
+    experts, `micro_batch= schedule= chunks= stages= zero= recompute= recompute_every= sequence_parallel= precision=
+    overlap=`, with `zero=3` also `unit= reshard= fp32_parameters=`, with `precision=fp8` also `fp8_copies=`;
+    `half_gradients=`; and, of memory, `bucket= loss_chunks= fragmentation= partition_checkpoints=
+    offload_checkpoints=`. `stages=` is a list, or balanced. `framework=` (megatron, fsdp, deepspeed, ideal) sets what
+    that framework does unless told otherwise, and --search keeps to what it runs.
     Worker axis: `workers=`, and a method with the keys of `commeff train`: `method= compressor= topology=`, their
     settings (`compressor.ratio=0.01`) and `collective=`. `period=` is short for `method.period=`, and `degree=` for a
     topology of that degree. By default every data-parallel rank is a worker of such a method.

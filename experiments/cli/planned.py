@@ -181,10 +181,11 @@ def show_flags(question: Question, framework: str, as_json: bool) -> None:
 
 def heading(question: Question) -> str:
     """The model and where it is trained."""
-    cluster = question.cluster
+    cluster, model = question.cluster, question.model
+    active = f" ({model.active_parameters / 1e9:.4g} active)" * (model.experts > 1)
     runs = "" if question.framework is None else f", framework={question.framework}"
     return (
-        f"{question.name}, {question.model.parameters / 1e9:.4g} billion parameters, on {cluster.gpus} x "
+        f"{question.name}, {model.parameters / 1e9:.4g} billion parameters{active}, on {cluster.gpus} x "
         f"{cluster.gpu.name} ({cluster.name}), {question.global_batch} sequences a step{runs}"
     )
 

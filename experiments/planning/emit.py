@@ -20,6 +20,7 @@ STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
 COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "loss_chunks": (1,)}  # what all of them run
+EXPERTS = "experts must be 1 with {}, got {}: flags of models with experts are those of Megatron-LM; take megatron"
 
 
 def torchtitan(question: Question, policy: Policy) -> list[str]:
@@ -31,6 +32,7 @@ def torchtitan(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
+    _dense("torchtitan", question.model)
     replicated = policy.tensor == policy.pipeline == policy.context == 1  # else it has no DDP
     has_ddp = replicated or policy.data == policy.context == 1
     _allow(
@@ -86,13 +88,16 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
-    precisions = ("bf16", "fp16", "fp32", "fp8")
+    precisions, model = ("bf16", "fp16", "fp32", "fp8"), question.model
+    if model.experts > 1 and policy.tensor > 1 and not policy.sequence_parallel:
+        raise ValueError("sequence_parallel must be true with tensor ranks, experts and megatron, got false")
     never = {"offload_checkpoints": (False,), "fp32_parameters": (False,)}
     if policy.precision == "fp8" and policy.zero == 0:
         never["fp8_copies"] = (True,)  # only its distributed optimizer has weights in fp8 alone
     _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, **never)
     flags: dict[str, Any] = {
-        **_shape(question.model),
+        **_shape(model),
+        **(_experts(model) | {"expert-model-parallel-size": policy.expert} if model.experts > 1 else {}),
         "tensor-model-parallel-size": policy.tensor,
         "context-parallel-size": policy.context if policy.context > 1 else False,
         "pipeline-model-parallel-size": policy.pipeline,
@@ -113,7 +118,7 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     if policy.recompute == "full":
         flags |= {"recompute-method": "uniform", "recompute-num-layers": 1}
     if policy.chunks > 1:
-        flags["num-layers-per-virtual-pipeline-stage"] = policy.layers_of(question.model)[0]
+        flags["num-layers-per-virtual-pipeline-stage"] = policy.layers_of(model)[0]
     if policy.zero in STAGES:
         flags |= {"use-megatron-fsdp": True, "data-parallel-sharding-strategy": STAGES[policy.zero]}
         flags |= {"no-gradient-accumulation-fusion": True, "ckpt-format": "fsdp_dtensor"}
@@ -145,6 +150,18 @@ def _shape(model: Model) -> dict[str, Any]:
     }
 
 
+def _experts(model: Model) -> dict[str, Any]:
+    return {
+        "num-experts": model.experts,
+        "moe-router-topk": model.active_experts,
+        "moe-ffn-hidden-size": model.expert_width,
+        "moe-shared-expert-intermediate-size": model.shared_experts * model.expert_width or False,
+        "moe-layer-freq": model.expert_every,
+        "moe-grouped-gemm": model.gated,  # it has no biases
+        "moe-token-dispatcher-type": "alltoall",
+    }
+
+
 def commeff(question: Question, policy: Policy) -> list[str]:
     """Settings of `commeff train`, whose interleaved schedule has two chunks.
 
@@ -153,6 +170,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
+    _dense("commeff", question.model)
     chunks = (2,) if policy.schedule == "interleaved" else (1,)
     wide = policy.precision == "bf16" and policy.data > policy.workers and not policy.half_gradients
     _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, context=(1,))
@@ -195,6 +213,11 @@ def _decoder(model: Model) -> dict[str, Any]:
 def _sizes(model: Model) -> tuple[Any, ...]:
     widths = model.head_width, model.key_heads, model.ffn_width, model.vocab
     return model.layers, model.hidden, model.heads, *widths, model.gated, model.tied_embeddings
+
+
+def _dense(framework: str, model: Model) -> None:
+    if model.experts > 1:
+        raise ValueError(EXPERTS.format(framework, model.experts))
 
 
 def _allow(framework: str, policy: Policy, any_method: bool = False, /, **choices: Any) -> None:

@@ -103,7 +103,7 @@ def neighbours(question: Question, policy: Policy) -> Iterator[tuple[str, Predic
 
 
 def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
-    names = ["tensor", "context", "pipeline", "micro_batch"]
+    names = ["tensor", "context", "expert", "pipeline", "micro_batch"]
     names += ["chunks"] * (policy.schedule == "interleaved") + ["workers"] * (policy.workers > 1)
     for name in names:
         value = getattr(policy, name)

@@ -18,7 +18,7 @@ ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "reco
 MEANING = {
     "compute": "computing: matrix products and element-wise kernels",
     "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
-    "tensor": "what tensor and context ranks send; fewer of them, or faster links between them",
+    "tensor": "what tensor, context and expert ranks send; fewer of them, or faster links between them",
     "pipeline": "sending activations from stage to stage",
     "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
     "data": "averaging gradients within workers; faster NICs, or larger batches",
@@ -49,6 +49,7 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
     return {
         "model": question.name,
         "parameters": model.parameters,
+        "active_parameters": model.active_parameters,
         "cluster": cluster.name,
         "gpu": cluster.gpu.name,
         "gpus": cluster.gpus,

@@ -94,6 +94,8 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
     lecture does.
     """
     policy.check_precision(cluster.gpu)
+    if like.experts > 1:
+        raise ValueError(f"experts must be 1 with the largest model, got {like.experts}: it is a dense GPT")
     records = []
     for ranks in RANKS:
         row: dict[str, float] = {"data": ranks}
@@ -116,6 +118,8 @@ def states(zero: int, ranks: int) -> float:
 
 def zero_stages(question: Question, policy: Policy) -> list[dict[str, float]]:
     """Bytes on a rank by ZeRO stage: "textbook" counts 16 for each parameter and nothing else, the rest are ours."""
+    if policy.expert > 1:
+        raise ValueError(f"expert must be 1 with the ZeRO stages, got {policy.expert}: the textbook spreads no experts")
     rows = []
     for zero in range(4):
         one = replace(policy, zero=zero)

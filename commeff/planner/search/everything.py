@@ -75,11 +75,11 @@ def scan(space: Space, keep: int, budget: int | None = None, constants: Constant
     """
     even, to_cut = Best(keep), Best(RECUT)
     priced, smallest = 0, np.inf
-    limit, layers = space.cluster.gpu.memory_bytes, space.model.layers
+    limit, units = space.cluster.gpu.memory_bytes, space.model.units
     for rows in space.blocks(uneven=True):
         policies = space.policies(rows)
-        cut = cuttable(policies) & (layers <= DEEP)
-        equal = layers % (policies.pipeline * policies.chunks) == 0
+        cut = cuttable(policies) & (space.model.layers <= DEEP)
+        equal = units % (policies.pipeline * policies.chunks) == 0
         rows = rows[equal | cut][: None if budget is None else budget - priced]
         policies, cut, equal = space.policies(rows), cut[equal | cut][: len(rows)], equal[equal | cut][: len(rows)]
         if not len(rows):
@@ -153,5 +153,5 @@ def chain(
     columns = (n, first.astype(int) + last, first, last, in_flight)
     stages = PipelineStages(*(column[None] for column in columns))
     held = memory(one, setting, stages, worker_memory(one, setting, stages))
-    fits = np.broadcast_to(sum(held.values()) <= cluster.gpu.memory_bytes, n.shape)
+    fits = (n % model.expert_every == 0) & (sum(held.values()) <= cluster.gpu.memory_bytes)
     return CutChain(seconds.reshape(p, -1), fits.reshape(p, -1), m)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,9 @@ class Space:
         }
         axes = {name: [{name: value} for value in choices] for name, choices in plain.items()}
         parts = [c for c in divisors(gpus) if c == 1 or c * PART <= model.sequence]
-        splits = [{"tensor": t, "context": c} for t in divisors(gpus) if model.heads % t == 0 for c in parts]
+        tensors = [t for t in divisors(gpus) if model.heads % t == 0]
+        spreads = [{"expert": e} for e in divisors(model.experts) if gpus % e == 0] if model.experts > 1 else [{}]
+        splits = [{"tensor": t, "context": c, **spread} for t, c, spread in product(tensors, parts, spreads)]
         axes |= {"zero": [self._stage(zero) for zero in range(4)], "tensor": splits, "schedule": schedules}
         return {**axes, "way": [way.fields for way in self.ways]}
 

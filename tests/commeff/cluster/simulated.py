@@ -46,6 +46,12 @@ def to_server(cluster: Cluster, n: int, size: float, shards: int = 1) -> float:
     return exchange(cluster, np.repeat(workers, shards), np.tile(owners, n), size / shards)
 
 
+def all_to_all(cluster: Cluster, n: int, size: float) -> float:
+    """`collectives.all_to_all`: every worker sends S/n to every other."""
+    workers = cluster.workers(n)
+    return exchange(cluster, np.repeat(workers, n), np.tile(workers, n), size / n)
+
+
 def one_ring(cluster: Cluster, n: int, size: float) -> float:
     """`collectives.one_ring` in the order of the workers: 2 (n-1) rounds of S/n to the next one."""
     workers = cluster.workers(n)

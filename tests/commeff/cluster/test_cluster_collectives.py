@@ -233,6 +233,14 @@ def test_a_server_among_gpus_of_nodes_receives_through_its_nics(cluster: str) ->
         assert formula == pytest.approx(simulated.to_server(there, n, SIZE, shards)), (n, shards)
 
 
+@pytest.mark.parametrize("cluster", NODES)
+def test_an_all_to_all_sends_every_message_through_its_nic(cluster: str) -> None:
+    there = Cluster.named(cluster, gpus=64)
+    for n in (1, 2, 8, 16, 64):
+        formula = float(collectives.all_to_all(Groups.first(there, n), 1e3 * SIZE))  # so that latencies do not count
+        assert formula == pytest.approx(simulated.all_to_all(there, n, 1e3 * SIZE), rel=2e-3), n
+
+
 @pytest.mark.parametrize("topology", PATTERNS)
 def test_gossip_is_the_degree_times_the_size_where_no_link_is_shared(topology: topologies.Topology) -> None:
     matrix = topology.at(0)

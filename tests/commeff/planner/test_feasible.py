@@ -17,6 +17,7 @@ MODELS = (
     Model(24, 2304, 24, 1024, 51200),
     Model(12, 2304, 24, 1000, 51200, kv_heads=6),
     Model(8, 1024, 16, 1022, 1000, ffn_hidden=2060),
+    Model(6, 2304, 24, 1024, 51200, experts=12, active_experts=2, expert_hidden=1020, expert_every=2),
 )
 METHODS = (
     way(),
@@ -49,6 +50,7 @@ def drawn(random: np.random.Generator) -> dict[str, object]:
         "sequence_parallel": bool(pick(0, 1)),
         "unit": pick(1, 1, 0, 4),
         "reshard": bool(pick(1, 1, 1, 0)),
+        "expert": pick(1, 1, 1, 2, 3, 4),
         "method": pick(*METHODS),
     }
 

@@ -212,7 +212,7 @@ def test_zero_shards_what_the_optimizer_reads_and_who_sends_which_gradients():
     whole, part = (optimizer_seconds(policies, setting, parameters, np.zeros(1))[0] for policies in (plain, sharded))
     assert part == pytest.approx(whole / shards)
     groups = Groups.strided(SELENE, np.array([shards]), 1)
-    dense, scattered = (sharing_seconds(p, setting, parameters).gradients[0] for p in (plain, sharded))
+    dense, scattered = (sharing_seconds(p, setting, parameters, 0 * parameters).gradients[0] for p in (plain, sharded))
     assert dense == pytest.approx(collectives.all_reduce(groups, 4e9)[0])
     gradients, weights = (collectives.reduce_scatter(groups, size * 1e9)[0] for size in (4, 2))
     assert scattered == pytest.approx(gradients + weights)

@@ -80,6 +80,20 @@ def test_what_a_framework_has_no_flags_for_is_refused(framework, words, said):
     assert said in plan(*LLAMA, *words, "--emit", framework, code=2).stderr
 
 
+MIXTRAL = ["model=mixtral-8x7b", "cluster=h100_400g", "gpus=64", "global_batch=128"]
+
+
+def test_experts_are_flags_of_megatron_alone():
+    flags = plan(*MIXTRAL, "tensor=2", "sequence_parallel=true", "expert=8", "zero=1", "--emit", "megatron").stdout
+    for flag in ("num-experts 8", "moe-router-topk 2", "moe-ffn-hidden-size 14336", "expert-model-parallel-size 8"):
+        assert f"--{flag}\n" in flags
+    assert "shared" not in flags
+    assert "sequence_parallel must be true" in plan(*MIXTRAL, "tensor=2", "--emit", "megatron", code=2).stderr
+    for framework in ("torchtitan", "commeff"):
+        assert f"experts must be 1 with {framework}" in plan(*MIXTRAL, "--emit", framework, code=2).stderr
+    assert "expert" not in plan(*LLAMA, "--emit", "megatron").stdout
+
+
 def test_torchtitan_keeps_weights_where_the_policy_does_and_names_a_model_of_its_own_shape_alone():
     kept = [emitted("torchtitan", *words) for words in (["zero=3"], ["zero=3", "reshard=false"], ["zero=2"])]
     assert [each["parallelism.fsdp_reshard_after_forward"] for each in kept] == ["always", "never", "never"]
