@@ -33,7 +33,7 @@ TOGETHER = {  # model, method, schedule, and what else
     "tensor": stages.CASES["tensor"],
     "stage 3": stages.CASES["stage 3, tied"],
 }
-MADE_TOGETHER = pytest.mark.skipif(  # torch 2.11 does not
+MADE_TOGETHER = pytest.mark.skipif(  # before torch 2.13
     "default_pg.new_group" not in inspect.getsource(dist.distributed_c10d),
     reason="this torch does not ask a group of all processes for new ones",
 )

@@ -41,7 +41,7 @@ class Odd(nn.Module):
 
 
 class Asking(nn.Module):
-    """Leaves a tensor alone that has no numbers, as torch's initialisers do from 2.13 on."""
+    """Leaves a tensor alone that has no numbers, as torch's initialisers do from 2.12 on."""
 
     def __init__(self):
         super().__init__()
