@@ -10,11 +10,12 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed_docs
 GRIDS := experiments/grids
 KILLS ?= 60
+VERSIONS ?= 3.11-2.11.0 3.12-2.12.1 3.13-2.15.0
 
 # One thread per process: tests run side by side, and so do the cells of a grid.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test lint kills nightly bench sweep batch-norm stragglers cifar10 convex lecture converged gpu gpu-bench splitting cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
+.PHONY: demo test lint kills nightly versions bench sweep batch-norm stragglers cifar10 convex lecture converged gpu gpu-bench splitting cluster planner scale gallery docs network-lab network-lab-sweep screenshot install clean
 
 demo: install
 	$(BIN)/commeff grid $(GRIDS)/demo.yaml --no-report
@@ -33,6 +34,14 @@ kills: install
 
 nightly: $(DOCS_INSTALLED)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
+
+# The tests with other releases, PYTHON-TORCH each: pythonPYTHON must be there. An environment has 6 GB, and is removed again.
+versions:
+	@mkdir -p .versions; grep -vE '^(torch|torchvision|setuptools)==' constraints.txt > .versions/constraints.txt; failed=; \
+	for v in $(VERSIONS); do echo "Python $${v%-*}, torch $${v#*-}"; new=.versions/$$v/bin/python; rm -rf .versions/$$v; \
+	  python$${v%-*} -m venv .versions/$$v && PIP_CONSTRAINT=.versions/constraints.txt $$new -m pip install --quiet \
+	    --disable-pip-version-check $(PIP_ARGS) torch==$${v#*-} -e '.[dev]' && $$new -m pytest -q -n 2 --dist worksteal || failed="$$failed $$v"; \
+	  rm -rf .versions/$$v; done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 bench: install
 	$(BIN)/commeff bench step --csv results/bench_step.csv
@@ -166,4 +175,4 @@ $(DOCS_INSTALLED): $(INSTALLED)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .versions site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -137,9 +137,9 @@ def fill_shards(model: nn.Module, numbers: Numbers, axis: Axis) -> None:
 def _reset(modules: Iterable[FSDPModule]) -> None:
     """Let FSDP see which tensors are its shards now."""
     for module in modules:
-        for group in module._get_fsdp_state()._fsdp_param_groups:
-            for parameter in group.fsdp_params:
-                parameter.reset_sharded_param()
+        group = module._get_fsdp_state()._fsdp_param_group  # None: it has no parameters of its own
+        for parameter in group.fsdp_params if group else ():
+            parameter.reset_sharded_param()
 
 
 def _not_copied(_: Any) -> NoReturn:

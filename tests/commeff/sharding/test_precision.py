@@ -90,13 +90,15 @@ def on_a_mesh(name, method, zero, overflows):
     return worker, row[0], finite, state.get("scale", {}).get("value")
 
 
-def on_one_process(name, method, overflows):
-    """Rows in 32 bits, models in 16, halves of a batch added in 16, or in 32."""
+def on_one_process(name, method, overflows, kept=False):
+    """Rows in 32 bits, models in 16, halves of a batch added in 16, or in 32, which gradients made in 32 keep."""
     (dtype, _, sums), communicator, strategy = PRECISIONS[name], Communicator(workers=2), METHODS[method]()
     model = llama().float()
     layout = Layout.of([(n, tuple(p.shape)) for n, p in model.named_parameters()])
     first = torch.cat([p.detach().flatten() for p in model.parameters()]).expand(2, -1)
     x, model = first.clone(), model.to(dtype)
+    for parameter in model.parameters() if kept else ():
+        parameter.grad_dtype = sums
     strategy.start(x, layout, communicator)
     for communicator.step in range(STEPS):
         gradient = torch.zeros_like(x)
@@ -127,10 +129,11 @@ def outcomes():
 
 @pytest.mark.parametrize(("name", "method", "zero", "overflows"), CASES)
 def test_ranks_train_in_16_bits_as_one_process_does(outcomes, name, method, zero, overflows):
-    expected = on_one_process(name, method, overflows)
+    fsdp = zero == 3 and name == WIDE  # which from torch 2.15 on rounds no gradient that is made in 32 bits
+    expected = [on_one_process(name, method, overflows, kept) for kept in (False, True)[: 1 + fsdp]]
     for worker, row, finite, scale in (rank[name, method, zero, overflows] for rank in outcomes):
         assert row.dtype == torch.float32
-        assert (row - expected[worker]).abs().max() <= 1e-6  # 4 eps of 16 bits would be 4e-3 or more
+        assert min((row - x[worker]).abs().max() for x in expected) <= 1e-6  # 4 eps of 16 bits would be 4e-3 or more
         assert finite, "a memory has seen what is not"
         if name == "fp16":
             assert scale == 2.0 ** (14 if overflows and worker == OVERFLOW[1] else 15)

@@ -149,7 +149,7 @@ def test_a_file_that_unpacks_to_more_than_memory_holds_is_refused(
 
 
 SECOND = {f"{name_of(1)}/config.yaml": members(2)[f"{name_of(2)}/config.yaml"]}
-FOREIGN = config_of(1) | {"method": {"_target_": "/nowhere/mine.py:mine"}}
+FOREIGN = config_of(1) | {"method": {"_target_": "/nowhere/nobodys.py:mine"}}
 SIGNS = config_of(1) | {"method": {"_target_": "commeff.methods.\x1b[31m"}}
 
 
@@ -165,7 +165,7 @@ SIGNS = config_of(1) | {"method": {"_target_": "commeff.methods.\x1b[31m"}}
         (members(1, config=SIGNS, name=run_id(SIGNS)), r"holds '\x1b[31m-quadratic-"),
         (members(1, name="psgd-digits-0123456789"), f"whose config.yaml is that of '{name_of(1)}'"),
         (members(1, 2) | SECOND, f"holds '{name_of(1)}', whose config.yaml is that of '{name_of(2)}'"),
-        (members(1, config=FOREIGN), "'/nowhere/mine.py:mine' is unknown here"),
+        (members(1, config=FOREIGN), "'/nowhere/nobodys.py:mine' is unknown here"),
         (members(1, config={}), "records cannot be read (KeyError: "),
         (members(1, config=["method"]), "records cannot be read (ValueError: names and values must be there, not list"),
         (members(1) | {f"{name_of(1)}/config.yaml": b"\xff{"}, "records cannot be read (UnicodeDecodeError: "),
