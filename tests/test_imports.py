@@ -31,6 +31,7 @@ ONLY_IN = {  # modules with few homes
     "torch.distributed": (
         "commeff.communicator",
         "commeff.sharding",
+        "commeff.testing",
         "commeff.experiments.measure",
         "commeff.experiments.studies",
     ),

@@ -39,7 +39,7 @@ LINES = {  # of Python, with docstrings
     "experiments/tasks": 4888,
 }
 NOT_INSTALLED = {"experiments/studies"}
-SMALL = {"commeff": 789, "experiments": 209, "experiments/conf": 1}  # files that are in no room
+SMALL = {"commeff": 1087, "experiments": 209, "experiments/conf": 1}  # files that are in no room
 
 
 def lines(files: list[Path]) -> int:

@@ -1,6 +1,7 @@
 """Everything that processes do together is the same by a group that is as hard to use as NCCL's, and faults are found.
 
-Others' optimizers have these faults: they read sums before they have come, or let some ranks alone make a group.
+Others' optimizers have these faults: they read sums before they have come, or let some ranks alone make a group. Those
+with the name of a thread were reported there, and are written anew here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tests.commeff.sharding.test_zero as zero
 import tests.laws.test_engines as engines
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.sharding import Mesh, collectives
-from tests.laws.late import NAME, REFUSED, SILENT, Late, late
+from commeff.testing import NAME, REFUSED, SILENT, Late, late
 from tests.laws.processes import by_case, on_processes
 
 SOON = 2.0  # seconds after which a group has waited for ever
@@ -87,6 +88,13 @@ def read_before_it_has_come() -> None:
     assert total.isfinite().all(), "what has not come was read"
 
 
+def nobody_waits() -> None:
+    """OpenNMT-py#2295."""
+    gradient = torch.ones(3)
+    dist.all_reduce(gradient, async_op=True)
+    gradient.div_(dist.get_world_size())
+
+
 def written_before_it_has_come() -> None:
     total = torch.ones(3)
     work = dist.all_reduce(total, async_op=True)
@@ -108,6 +116,7 @@ def both_receive_first() -> None:
 
 
 def both_send_first() -> None:
+    """NVIDIA/nccl#479."""
     other, x = 1 - dist.get_rank(), torch.ones(3)
     works = [dist.isend(x, other), dist.irecv(torch.empty(3), other)]
     [work.wait() for work in works]
@@ -124,10 +133,24 @@ def in_another_order() -> None:
         dist.new_group(ranks)
 
 
+def fragments_by_ones_own_step() -> None:
+    """meta-pytorch/torchft#206 and #233: a replica that has joined a step later begins with another fragment."""
+    fragments = [torch.ones(3), torch.ones(5)]
+    for step in (0, 1):
+        dist.all_reduce(fragments[(step + dist.get_rank()) % 2])
+
+
+@pytest.mark.parametrize("fault", [nobody_waits, both_send_first])
+def test_other_groups_hide_them(fault: Callable[[], None]) -> None:
+    on_processes(2, fault)
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         (read_before_it_has_come, "what has not come was read"),
+        (nobody_waits, r"nobody has waited for allreduce of \[\(3,\)\]"),
+        (fragments_by_ones_own_step, "at once, got, from rank 0 on: allreduce of 12 bytes, allreduce of 20 bytes"),
         (written_before_it_has_come, "somebody wrote where allreduce of .* puts its results"),
         (changed_before_it_has_left, "_allgather_base of .* reads what has been changed before it was done"),
         (both_receive_first, "recv of .* waits for ever"),

@@ -19,7 +19,7 @@ from commeff.experiments.measure import doctor
 from commeff.experiments.measure.collectives import ALL_GATHER, BETWEEN, EXCHANGE, INSIDE, Timing
 from commeff.experiments.measure.comm import ALGORITHMS, Between, Effort, agreement
 from commeff.experiments.measure.doctor import SPLITS, Agreement, Findings
-from tests.laws.late import late
+from commeff.testing import late
 
 SMALL = Effort(sizes=(4, 2**12, 2**20), rounds=2, length=2**12, width=64)
 SOME = ["psgd", "diloco", "dsgd"]
