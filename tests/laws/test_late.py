@@ -1,7 +1,7 @@
 """Everything that processes do together is the same by a group that is as hard to use as NCCL's, and faults are found.
 
 Others' optimizers have these faults: they read sums before they have come, or let some ranks alone make a group. Those
-with the name of a thread were reported there, and are written anew here.
+with the name of a thread are described there, and are written anew here.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def in_another_order() -> None:
 
 
 def fragments_by_ones_own_step() -> None:
-    """meta-pytorch/torchft#206 and #233: a replica that has joined a step later begins with another fragment."""
+    """What meta-pytorch/torchft#206 and #233 prevent: who has joined a step later begins with another fragment."""
     fragments = [torch.ones(3), torch.ones(5)]
     for step in (0, 1):
         dist.all_reduce(fragments[(step + dist.get_rank()) % 2])
