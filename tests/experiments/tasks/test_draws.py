@@ -199,3 +199,16 @@ def test_the_table_of_an_epoch_is_made_once_for_all_who_share_it() -> None:
         draws.at(step, range(workers))
     epochs = -(-WINDOW * workers * batch // draws.size)
     assert _epoch.cache_info().misses == epochs < 64
+
+
+@pytest.mark.parametrize("partition", ["iid", "contiguous"])
+def test_workers_pieces_and_seeds_are_not_drawn_alike(partition: str) -> None:
+    """Neither which text comes when, nor the order of the windows of a text."""
+    texts, own = [torch.arange(720), 1000 + torch.arange(720)], [pieces(partition, 720, 2)] * 2
+    made = [Draws(texts, [1.0, 2**0.5], own, seed, CONTEXT, 4, "epoch") for seed in (0, 1)]
+    one, other = (starts(draws, 2, WINDOW) for draws in made)
+    for a, b in ((one[..., 0], one[..., 1]), (one[..., 0], other[..., 0])):
+        assert not np.array_equal(a < 1000, b < 1000)
+        for text in range(2):
+            first, second = (c[c // 1000 == text].reshape(-1)[:15] % 1000 % 360 for c in (a, b))
+            assert (first // CONTEXT == second // CONTEXT).mean() < 0.4

@@ -378,4 +378,12 @@ def test_a_path_with_a_plus_is_one_text_and_may_be_in_a_mixture(
         assert len(made(config["task"]["data"]).texts) == 1
     config = compose(["task=language", f"task.data=0.5 a + b.txt + 1e-1 {text}"])
     assert config["task"]["data"] == f"0.5 {tmp_path}/C + D/a + b.txt + 0.1 {text}"
+    assert config["task"]["digest"] is None
     assert torch.equal(made(config["task"]["data"]).texts[0].train, made(text).texts[0].train)
+
+
+def test_every_text_of_a_mixture_must_have_a_window(text: str, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(CONTENT[:100])
+    for data in (f"1 {text} + 1 {tmp_path}/short", f"1 {tmp_path}/short + 1 {text}"):
+        with pytest.raises(ValueError, match=r"the validation text in .*/short has 5 tokens and a window 9"):
+            made(data)
