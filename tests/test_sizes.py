@@ -36,7 +36,7 @@ LINES = {  # of Python, with docstrings
     "experiments/reproduce": 5484,
     "experiments/run": 2752,
     "experiments/sinks": 207,
-    "experiments/tasks": 4888,
+    "experiments/tasks": 4894,
 }
 NOT_INSTALLED = {"experiments/studies"}
 SMALL = {"commeff": 1087, "experiments": 209, "experiments/conf": 1}  # files that are in no room

@@ -149,23 +149,24 @@ class Epochs:
         self._context, self._key = context, (seed, number, text * APART)
         self.size = max(1, (stop - self._start - context) // context)
         self._room = stop - self._start - self.size * context
-        self._epoch = lru_cache(2)(self._drawn)
 
     def starts(self, numbers: Numbers) -> Numbers:
         """Where the windows begin that are drawn as so many-th, counted from 0 over all epochs."""
         epochs, places = np.divmod(numbers, self.size)
         for epoch in np.unique(epochs).tolist():
             here = epochs == epoch
-            first, turns = self._epoch(epoch)
-            places[here] = first + self._context * permuted(places[here], self.size, *turns)
+            first, turns = _epoch(self._key, epoch, self.size, self._room)
+            places[here] = self._start + first + self._context * permuted(places[here], self.size, *turns)
         return places
 
-    def _drawn(self, epoch: int) -> tuple[int, tuple[Numbers, Numbers]]:
-        """The start of the first window of an epoch, and what `permuted` orders the windows by."""
-        uniform = np.random.Generator(philox(*self._key, stream=epoch + 1))
-        rows, columns = grid(self.size)
-        turns = uniform.integers(columns, size=(ROUNDS, rows)), uniform.integers(rows, size=(ROUNDS, columns))
-        return self._start + int(uniform.integers(self._room)), turns
+
+@lru_cache(64)  # workers who share a text draw from the same epochs, one after the other
+def _epoch(key: tuple[int, int, int], epoch: int, size: int, room: int) -> tuple[int, tuple[Numbers, Numbers]]:
+    """Where in the piece the first window of an epoch begins, and what `permuted` orders the windows by."""
+    uniform = np.random.Generator(philox(*key, stream=epoch + 1))
+    rows, columns = grid(size)
+    turns = uniform.integers(columns, size=(ROUNDS, rows)), uniform.integers(rows, size=(ROUNDS, columns))
+    return int(uniform.integers(room)), turns
 
 
 def grid(size: int) -> tuple[int, int]:

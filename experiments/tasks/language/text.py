@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -36,6 +37,7 @@ from commeff.files import regular
 HELD_OUT = 20  # validation and test data are the last two twentieths of a text that comes in one file
 MANIFEST = "tokens.json"
 TOKENIZER = "tokenizer.json"
+PLUS = re.compile(r" \+ (?=\s*(?:[-+.\de]+|inf|nan)\s)")  # between the texts of a mixture, with a weight after it
 FILES = {"train": "train.bin", "validation": "val.bin", "test": "test.bin"}
 DTYPES: Mapping[str, Any] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 LARGEST = 1 << 20  # bytes of a tokens.json
@@ -82,21 +84,21 @@ def load(data: str, data_dir: str | None) -> Text:
 
 
 def mixture(data: str) -> tuple[list[str], list[float]]:
-    """The texts that `data` names, and their weights.
+    """The texts that `data` names, and their weights. A plus that no weight follows is part of a path.
 
     >>> mixture("wikitext-2"), mixture("0.7 wikitext-2 + 0.3 my.txt")
     ((['wikitext-2'], [1.0]), (['wikitext-2', 'my.txt'], [0.7, 0.3]))
     """
-    if " + " not in data:
+    if " + " not in data or os.path.exists(os.path.expanduser(data)):
         return [data], [1.0]
     try:
-        parts = [part.split(maxsplit=1) for part in data.split(" + ")]
-        weights, texts = [float(weight) for weight, _ in parts], [text.strip() for _, text in parts]
+        one, two, *more = (part.split(maxsplit=1) for part in PLUS.split(data))
+        weights, texts = zip(*((float(weight), text.strip()) for weight, text in (one, two, *more)), strict=True)
     except ValueError:
         raise require.refusal("data", "be WEIGHT TEXT + WEIGHT TEXT ...", data, "a mixture has weights") from None
-    for weight in weights:
+    for weight in (*weights, sum(weights)):
         require.positive(f"leave out of data={data} what is not to be drawn", weight=weight)
-    return texts, weights
+    return [*texts], [*weights]
 
 
 def common(texts: Sequence[Text]) -> tuple[int, int | None]:

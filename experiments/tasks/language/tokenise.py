@@ -60,7 +60,8 @@ def tokenise(
     documents : a regular expression: a document begins with each line that matches it, and with a separator, a token
         of its own. The text is one document unless given.
     known : a tokenizer.json, or a folder with one, that takes the place of a vocabulary made from the text.
-    separator : the text of the special token of that tokenizer with which each document begins.
+    separator : the text of the special token of that tokenizer with which each document begins; where it has none, the
+        separator is one more token.
     """
     begins = _compiled(documents)
     if not BYTES <= vocabulary < 1 << 32:
@@ -116,9 +117,11 @@ def tokenise(
     return Tokenised(to, vocabulary, begin, sizes, sum(map(len, contents)) / sum(sizes.values()))
 
 
-def _number(tokenizer: Any, separator: str) -> int:
-    """The number of the token that documents begin with."""
+def _number(tokenizer: Any, separator: str) -> int | None:
+    """The number of the token that documents begin with; None: it is still to be made."""
     special = {token.content: number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    if not special and not separator:
+        return None
     if separator not in special:
         raise ValueError(
             f"--separator must be a special token of --tokenizer with --documents, got {separator!r}; there are "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from itertools import permutations
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from commeff.experiments.tasks.language.draws import ROUNDS, Draws, Epochs, dealt, grid, permuted
+from commeff.experiments.tasks.language.draws import ROUNDS, Draws, Epochs, _epoch, dealt, grid, permuted
 from commeff.experiments.tasks.language.text import pieces
 from commeff.experiments.tasks.sampler import WINDOW
 
@@ -110,7 +111,7 @@ def once(drawn: np.ndarray, piece: tuple[int, int], size: int) -> None:
 
 def test_a_text_of_ten_to_the_twelve_tokens_takes_little_memory() -> None:
     epochs = Epochs((7, 10**12), context=1024, seed=0, number=0)
-    (first, turns), border = epochs._epoch(3), 4 * epochs.size
+    (first, turns), border = _epoch(epochs._key, 3, epochs.size, epochs._room), 4 * epochs.size
     assert sum(turn.nbytes for turn in turns) < 5e6
     drawn = epochs.starts(np.arange(border - 5000, border + 5000))
     for part in drawn[:5000], drawn[5000:]:
@@ -119,7 +120,7 @@ def test_a_text_of_ten_to_the_twelve_tokens_takes_little_memory() -> None:
         assert part.min() >= 7
         assert part.max() + 1024 < 10**12
         assert part.std() == pytest.approx(10**12 / 12**0.5, rel=0.05)
-    assert (drawn[0] - first) % 1024 == 0
+    assert (drawn[0] - 7 - first) % 1024 == 0
 
 
 SHARES = [[0.7, 0.3], [1.0, 1.0], [1e-3, 1.0], [1.0, 1e-3], [5.0, 3.0, 2.0], [1.0, 2.0, 3.0, 4.0]]
@@ -181,3 +182,33 @@ def test_texts_of_a_mixture_are_not_drawn_from_alike(order: str) -> None:
     one, other = (drawn[drawn // 1000 == text] - 1000 * text for text in range(2))
     assert len(one) == len(other) == 2 * WINDOW
     assert (one == other).mean() < 0.2
+
+
+@pytest.mark.parametrize("order", ["random", "epoch"])
+def test_draws_go_to_another_process(order: str) -> None:
+    own = [pieces("iid", 90, 3)]
+    draws = Draws([torch.arange(90)], [1.0], own, 0, CONTEXT, 4, order)
+    assert torch.equal(pickle.loads(pickle.dumps(draws)).at(40, [1, 2]), draws.at(40, [1, 2]))
+
+
+def test_the_table_of_an_epoch_is_made_once_for_all_who_share_it() -> None:
+    workers, batch = 50, 4
+    _epoch.cache_clear()
+    draws = drawing(700, workers, batch, "iid")
+    for step in range(WINDOW):
+        draws.at(step, range(workers))
+    epochs = -(-WINDOW * workers * batch // draws.size)
+    assert _epoch.cache_info().misses == epochs < 64
+
+
+@pytest.mark.parametrize("partition", ["iid", "contiguous"])
+def test_workers_pieces_and_seeds_are_not_drawn_alike(partition: str) -> None:
+    """Neither which text comes when, nor the order of the windows of a text."""
+    texts, own = [torch.arange(720), 1000 + torch.arange(720)], [pieces(partition, 720, 2)] * 2
+    made = [Draws(texts, [1.0, 2**0.5], own, seed, CONTEXT, 4, "epoch") for seed in (0, 1)]
+    one, other = (starts(draws, 2, WINDOW) for draws in made)
+    for a, b in ((one[..., 0], one[..., 1]), (one[..., 0], other[..., 0])):
+        assert not np.array_equal(a < 1000, b < 1000)
+        for text in range(2):
+            first, second = (c[c // 1000 == text].reshape(-1)[:15] % 1000 % 360 for c in (a, b))
+            assert (first // CONTEXT == second // CONTEXT).mean() < 0.4

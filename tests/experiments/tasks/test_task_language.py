@@ -17,6 +17,7 @@ import torch
 
 from commeff import methods
 from commeff.communicator import Communicator
+from commeff.experiments.config.compose import compose
 from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.tasks import DataError, Language
 from commeff.experiments.tasks.language import task as task_file
@@ -343,6 +344,7 @@ def test_a_mixture_draws_from_its_texts_and_is_measured_on_each(mixed: str, text
         ("0.5 {0} + 0.5", "data must be WEIGHT TEXT"),
         ("0.5 {0} + -0.5 {0}", "weight must be above 0, got -0.5: leave out of data=0.5 /.* what is not to be drawn"),
         ("1 {0} + inf {0}", "weight must be finite, got inf"),
+        ("1e308 {0} + 1e308 {0}", "weight must be finite, got inf"),
         ("1 {0} + 0 {0}", "weight must be above 0, got 0.0"),
         ("1 {0} + 1 {0}.txt", "no file .*noise.txt.txt: correct task.data"),
         ("1 {0} + 1 {1}", r"same tokenizer, vocabulary and separator, got 256 with None and 300 with None: tokenise"),
@@ -362,3 +364,26 @@ def test_a_mixture_that_cannot_be_is_refused_in_one_line(text: str, data: str, r
     if "tokenizers" in reason:
         (tmp_path / "two/tokenizer.json").unlink()  # nothing is known of it
         assert made(data.format(text, tmp_path / "one", tmp_path / "two")).workers == 4
+
+
+def test_a_path_with_a_plus_is_one_text_and_may_be_in_a_mixture(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "C + D").mkdir()
+    monkeypatch.chdir(tmp_path / "C + D")
+    Path("a + b.txt").write_bytes(CONTENT)
+    for given in ("a + b.txt", f"{tmp_path}/C + D/a + b.txt"):
+        config = compose(["task=language", f"task.data={given}"])
+        assert config["task"]["data"] == f"{tmp_path}/C + D/a + b.txt"
+        assert len(made(config["task"]["data"]).texts) == 1
+    config = compose(["task=language", f"task.data=0.5 a + b.txt + 1e-1 {text}"])
+    assert config["task"]["data"] == f"0.5 {tmp_path}/C + D/a + b.txt + 0.1 {text}"
+    assert config["task"]["digest"] is None
+    assert torch.equal(made(config["task"]["data"]).texts[0].train, made(text).texts[0].train)
+
+
+def test_every_text_of_a_mixture_must_have_a_window(text: str, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(CONTENT[:100])
+    for data in (f"1 {text} + 1 {tmp_path}/short", f"1 {tmp_path}/short + 1 {text}"):
+        with pytest.raises(ValueError, match=r"the validation text in .*/short has 5 tokens and a window 9"):
+            made(data)

@@ -308,3 +308,15 @@ def test_the_tokens_of_a_tokenizer_that_was_given_are_its_own(play: str, tmp_pat
         with pytest.raises((ValueError, DataError), match=said):
             tokenise(**(plain | {"to": tmp_path / "new"} | wrong))
     assert not (tmp_path / "new").exists()
+
+
+def test_texts_with_documents_mix_if_the_second_has_the_tokenizer_of_the_first(play: str, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    one, two, other = tmp_path / "one", tmp_path / "two", tmp_path / "other.txt"
+    other.write_text(PLAY[: len(PLAY) // 2], encoding="utf-8")
+    first = tokenise(play, None, one, 300, documents="^Speaker 3")
+    second = tokenise(str(other), None, two, documents="^Speaker 5", known=one)
+    assert (first.vocabulary, first.separator) == (second.vocabulary, second.separator) == (301, 300)
+    task = Language(2, data=f"1 {one} + 1 {two}", documents=True, order="epoch", **TINY)
+    assert [text.separator for text in task.texts] == [300, 300]
+    assert all((text.train == 300).any() for text in task.texts)
