@@ -123,10 +123,24 @@ def test_gradients_of_gradients_are_refused():
     """They would lack the sums over ranks."""
 
     def member():
-        net = made(("plain", True))
-        split(net, PLAN, Mesh(tensor=2).axis("tensor"))
-        (first,) = torch.autograd.grad(loss_of(net, "plain"), [net.first.weight], create_graph=True)
-        with pytest.raises(RuntimeError, match="differentiate twice"):
-            first.square().sum().backward()
+        axis = Mesh(tensor=2).axis("tensor")
+        for kind in ("plain", "autocast"):  # gradients of weights are computed later, or not
+            net = made((kind, True))
+            split(net, PLAN, axis)
+            (first,) = torch.autograd.grad(loss_of(net, kind), [net.first.weight], create_graph=True)
+            with pytest.raises(RuntimeError, match="differentiate twice"):
+                first.square().sum().backward()
+
+    on_processes(2, member)
+
+
+def test_nothing_is_summed_for_an_input_that_needs_no_gradient():
+    def member():
+        axis, net = Mesh(tensor=2).axis("tensor"), made(("plain", True))
+        split(net, PLAN, axis)
+        out, sent = net.halves[0](torch.ones(3, WIDTH, dtype=torch.float64)), axis.bytes
+        out.sum().backward()
+        assert net.halves[0].up.weight.grad is not None
+        assert axis.bytes == sent > 0
 
     on_processes(2, member)
