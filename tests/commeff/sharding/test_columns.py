@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from commeff.sharding import ColumnParallel, Mesh, ParallelInput, RowParallel, SequenceParallel, split
+from commeff.sharding.deferred import deferred, fill
 from tests.laws.processes import by_case, on_processes
 
 WIDTH, INNER = 8, 12
@@ -92,8 +93,9 @@ def made(case):
 
 def gradients(case, axis):
     """What this rank has, and the same part of a whole model's."""
-    whole, net = made(case), made(case)
+    whole, (net, numbers) = made(case), deferred(lambda: made(case))
     split(net, PLAN | ({"halves.*.up": ColumnParallel(units=1, repeat=True)} if case[0] == "copies" else {}), axis)
+    fill(net, numbers)
     for each in (whole, net):
         backward(each, case[0])
     pairs = zip(net.parameters(), whole.parameters(), strict=True)

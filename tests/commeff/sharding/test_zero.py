@@ -387,3 +387,19 @@ def test_sparse_gradients_are_as_if_they_were_dense_at_every_stage():
 
     for dense, sparse in chain(*on_processes(2, member)):
         assert torch.equal(dense, sparse)
+
+
+def test_gradients_that_were_set_to_zero_count_where_they_stay_until_the_step():
+    def member():
+        for zero in (0, 1):
+            mesh, model = Mesh(shard=2), nn.ModuleList(nn.Linear(3, 1) for _ in range(2))
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), mesh=mesh, zero=zero, bucket_mb=0.00001)
+            optimizer.zero_grad(set_to_none=False)
+            assert all(not parameter.grad.any() for parameter in model.parameters())
+            used, unused = ([parameter.clone() for parameter in layer.parameters()] for layer in model)
+            model[0](torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            assert not any(torch.equal(a, b) for a, b in zip(used, model[0].parameters(), strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(unused, model[1].parameters(), strict=True))
+
+    on_processes(2, member)
