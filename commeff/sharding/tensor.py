@@ -53,11 +53,11 @@ class ColumnLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs / ranks)."""
-        if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
+        if torch.compiler.is_compiling():
             return super().forward(x)
-        weight = self.weight
+        kind, weight = x.device.type, self.weight
         factors = factors_of(weight, x)
-        if factors is None:
+        if factors is None or (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
             return F.linear(x, weight, self.bias)
         return Products.apply(x, weight.detach(), self.bias, factors)
 
