@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from commeff.communicator.wire.group import timeout_of
@@ -18,7 +19,7 @@ from commeff.communicator.wire.group import timeout_of
 Arrival = Callable[[], Tensor]  # waits for what ranks do together, and gives the result
 Function = Callable[[Tensor], Tensor]
 Posted = Callable[[Tensor], Arrival]
-Factors = list[tuple[Tensor, Tensor]]  # gradients of a linear layer's outputs, and its inputs
+Factors = list[tuple[int, Tensor, Tensor]]  # passes of backward, gradients of a linear layer's outputs, and its inputs
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
@@ -197,16 +198,17 @@ class _Conjugate(torch.autograd.Function):
     """One function forward and another one backward; gradients of weights are computed while that is under way."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, f: Function, adjoint: Posted, factors: Sequence[Factors], *_: Tensor) -> Tensor:
-        ctx.adjoint, ctx.factors = adjoint, factors
+    def forward(ctx: Any, x: Tensor, f: Function, adjoint: Posted, *weights: Tensor) -> Tensor:
+        ctx.adjoint, ctx.factors_of = adjoint, {weight: Factors() for weight in weights}
         out = f(x)
         return out.view_as(out) if out is x else out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         arrival = ctx.adjoint(gradients[0])
-        weights = [*map(_multiplied, ctx.factors)]
-        return arrival(), None, None, None, *weights
+        weights = [*map(_multiplied, ctx.factors_of.values())]
+        return arrival(), None, None, *weights
 
 
 class Products(torch.autograd.Function):
@@ -219,51 +221,72 @@ class Products(torch.autograd.Function):
         return F.linear(x, weight, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), (gradient,) = ctx.saved_tensors, gradients
-        ctx.factors.append((gradient, x))
-        bias = gradient.flatten(0, -2).sum(0) if ctx.needs_input_grad[2] else None
+        ctx.factors.append((torch._C._current_graph_task_id(), gradient, x))
+        bias = _matrix(gradient).sum(0) if ctx.needs_input_grad[2] else None
         return gradient @ weight, None, bias, None
 
 
+def factors_of(weight: Tensor, x: Tensor) -> Factors | None:
+    """Where the gradient of a weight that multiplies x is to be kept: only if x is what has entered shared work."""
+    waiting: dict[Tensor, Factors] = getattr(x.grad_fn, "factors_of", {})
+    return waiting.get(weight)
+
+
 def _multiplied(factors: Factors) -> Tensor | None:
-    """The gradient of a weight."""
-    products = [gradient.flatten(0, -2).mT @ x.flatten(0, -2) for gradient, x in factors]
+    """The gradient of a weight, in this pass of backward: an earlier one may have stopped before it came here."""
+    now = torch._C._current_graph_task_id()
+    products = [_matrix(gradient).mT @ _matrix(x) for task, gradient, x in factors if task == now]
     factors.clear()
     return reduce(torch.add, products) if products else None
+
+
+def _matrix(x: Tensor) -> Tensor:
+    return x.reshape(-1, x.shape[-1])
 
 
 def _same(x: Tensor) -> Tensor:
     return x
 
 
-def copy_in(x: Tensor, axis: Axis, factors: Sequence[Factors] = (), weights: Iterable[Tensor] = ()) -> Tensor:
+def summed_gradient(axis: Axis, gradient: Tensor | None) -> Tensor | None:
+    """The sum of the ranks' shares of a parameter's gradient; None where nothing has used the parameter."""
+    return None if gradient is None else axis.reduce(gradient)
+
+
+def copy_in(x: Tensor, axis: Axis, weights: Iterable[Tensor] = ()) -> Tensor:
     """x, which all ranks have alike, enters work that they share; its gradient is the sum of theirs.
 
     Backward is an all-reduce, during which gradients of weights are computed of their factors. The conjugate of
     `sum_out` (f and g of arXiv 1909.08053).
     """
-    return _Conjugate.apply(x, _same, axis.post_reduce, factors, *weights)
+    return _Conjugate.apply(x, _same, axis.post_reduce, *weights)
 
 
 def sum_out(x: Tensor, axis: Axis) -> Tensor:
     """The sum of the ranks' shares of a result, by an all-reduce; the gradient of each share is that of the sum.
 
-    The sum takes the memory of x, which no other gradient may need.
+    The sum takes the memory of x, which no other gradient may need, unless a mode of torch may keep it, as selective
+    checkpointing does.
     """
-    return _Conjugate.apply(x, lambda x: axis.post_reduce(x, given=True)(), partial(partial, _same), ())
+    if axis.size == 1:
+        return x
+    given = torch.compiler.is_compiling() or not torch._C._len_torch_dispatch_stack()
+    return _Conjugate.apply(x, lambda x: axis.post_reduce(x, given=given)(), partial(partial, _same))
 
 
-def gather_in(x: Tensor, axis: Axis, factors: Sequence[Factors] = (), weights: Iterable[Tensor] = ()) -> Tensor:
+def gather_in(x: Tensor, axis: Axis, weights: Iterable[Tensor] = ()) -> Tensor:
     """(b, t/n, d) at each rank -> (b, t, d), which enters work that they share (arXiv 2205.05198).
 
     Forward gathers, backward scatters the sum of the gradients, during which those of weights are computed.
     """
     gather, scatter = partial(axis.gather, dim=ALONG), partial(axis.post_sum_parts, dim=ALONG)
-    return _Conjugate.apply(x, gather, scatter, factors, *weights)
+    return _Conjugate.apply(x, gather, scatter, *weights)
 
 
 def scatter_out(x: Tensor, axis: Axis) -> Tensor:
     """The sum of the ranks' shares (b, t, d), of which each keeps its own (b, t/n, d). The conjugate of `gather_in`."""
     gather = partial(partial, axis.gather, dim=ALONG)
-    return _Conjugate.apply(x, partial(axis.scatter, dim=ALONG), gather, ())
+    return _Conjugate.apply(x, partial(axis.scatter, dim=ALONG), gather)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from commeff.sharding.collectives import summed_gradient
 from commeff.sharding.shard import Shard
 
 Numbers = Callable[[str, Shard | None], Tensor | None]  # name of a tensor, which part of it -> what is in there
@@ -172,7 +174,7 @@ def fill(model: nn.Module, numbers: Numbers) -> None:
         made[parameter] = nn.Parameter(value)
         vars(made[parameter]).update(vars(parameter))  # its cut, and who else has it
         if (summed := getattr(parameter, "summed", None)) is not None:
-            made[parameter].register_hook(summed.reduce)
+            made[parameter].register_hook(partial(summed_gradient, summed))
         made[parameter].requires_grad_(parameter.requires_grad)
         parameter.now = made[parameter]  # type: ignore[attr-defined]
     for module in model.modules():

@@ -16,7 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from commeff.sharding.collectives import ALONG, Axis, Factors, Products, copy_in, gather_in, scatter_out, sum_out
+from commeff.sharding.collectives import (
+    ALONG,
+    Axis,
+    Products,
+    copy_in,
+    factors_of,
+    gather_in,
+    scatter_out,
+    sum_out,
+    summed_gradient,
+)
 from commeff.sharding.fit import check, cut_of, styles
 from commeff.sharding.plan import (
     ColumnParallel,
@@ -37,16 +47,19 @@ Collective = Callable[..., Tensor]
 class ColumnLinear(nn.Linear):
     """A linear layer to the outputs that this rank has.
 
-    The gradient of its weight is computed while that of what has entered the module around it is summed.
+    The gradient of its weight is computed while that of what has entered the module around it is summed, if it gets
+    just that: backward of anything else may come by after that sum, or never come to it.
     """
-
-    factors: Factors | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., outputs / ranks)."""
-        if self.factors is None or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return super().forward(x)
-        return Products.apply(x, self.weight.detach(), self.bias, self.factors)
+        kind, weight = x.device.type, self.weight
+        factors = factors_of(weight, x)
+        if factors is None or (torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)):
+            return F.linear(x, weight, self.bias)
+        return Products.apply(x, weight.detach(), self.bias, factors)
 
 
 class RowLinear(nn.Linear):
@@ -115,7 +128,7 @@ def split(model: nn.Module, plan: Plan, axis: Axis, *, sequence: bool = False) -
                 summed = _summed_over(style, cut, axis, sequence)
                 if summed is not None:
                     piece.summed = summed  # type: ignore[attr-defined]  # for stage 3 of ZeRO, which has no such hooks
-                    piece.register_hook(summed.reduce)
+                    piece.register_hook(partial(summed_gradient, summed))
                 piece.requires_grad_(parameter.requires_grad)  # after the hook, which waits for it to be thawed
             module.register_parameter(key, pieces[parameter])
         if axis.size > 1:
@@ -163,13 +176,11 @@ def _enter(enter: Collective, module: nn.Module, inputs: tuple[Any, ...]) -> tup
         )
     if torch.compiler.is_compiling():
         return enter(inputs[0]), *inputs[1:]
-    x = inputs[0]
-    later = torch.is_grad_enabled() and x.requires_grad and not torch._C._is_any_autocast_enabled()
-    columns = [each for each in module.modules() if isinstance(each, ColumnLinear)]
-    for column in columns:
-        column.factors = [] if later and column.weight.requires_grad else None
-    held = [(column.factors, column.weight) for column in columns if column.factors is not None]
-    return enter(x, factors=[factors for factors, _ in held], weights=[weight for _, weight in held]), *inputs[1:]
+    x, weights = inputs[0], dict[Tensor, None]()  # tied ones once
+    if x.requires_grad:
+        columns = (each for each in module.modules() if isinstance(each, ColumnLinear))
+        weights = {each.weight: None for each in columns if each.weight.requires_grad}
+    return enter(x, weights=weights), *inputs[1:]
 
 
 def _own_part(axis: Axis, module: nn.Module, inputs: Any, out: Tensor) -> Tensor:

@@ -222,7 +222,7 @@ class BucketedRow(ViewedRow):
     def _writes(self, start: int, stop: int) -> dict[str, tuple[int, int]]:
         """The address of each gradient in these columns, and how often it was written into."""
         grads = ((field.name, parameter.grad) for parameter, field in self._fields(start, stop))
-        return {name: (grad.data_ptr(), grad._version) for name, grad in grads if grad is not None}
+        return {name: (_numbers(grad).data_ptr(), grad._version) for name, grad in grads if grad is not None}
 
     def finish(self) -> Tensor:
         while self._next >= 0:
@@ -294,6 +294,11 @@ def _dense(parameter: nn.Parameter) -> Tensor:
     """The gradient, with all its zeros."""
     assert parameter.grad is not None
     return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+
+
+def _numbers(gradient: Tensor) -> Tensor:
+    """What has memory of a gradient; a sparse one has only some rows."""
+    return gradient._values() if gradient.is_sparse else gradient
 
 
 def part_of(start: int, stop: int, axis: Axis) -> Span:

@@ -79,8 +79,9 @@ def outcomes(task):
 def whole(task):
     """What is measured of the whole model, in 64 bits and in 16."""
     model, low = task.model(), task.model().bfloat16()
-    logits = model(task.validation[:, :-1])
-    assert len(task.probe) == len(task.validation) == WINDOWS
+    (probe,), (validation,) = task.probe, task.validation  # of its one text
+    logits = model(validation[:, :-1])
+    assert len(probe) == len(validation) == WINDOWS
     assert ((logits == logits.amax(-1, keepdim=True)).sum(-1) == 2).all(), "no ties: guesses say nothing of them"
     forward = low.forward
     low.forward = lambda tokens: forward(tokens).float()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 import pytest
 import torch
@@ -368,3 +368,38 @@ def test_what_is_frozen_begins_as_at_the_first_rank_too():
 def test_a_row_too_short_to_share_is_refused(zero):
     with pytest.raises(ValueError, match="shard = 4 ranks need a longer row than 5 numbers"):
         BucketedRow({"x": nn.Parameter(torch.ones(5))}, Layout.flat(5), Axis("shard", 4, 0), zero=zero)
+
+
+def test_sparse_gradients_are_as_if_they_were_dense_at_every_stage():
+    def weights(zero, megabytes, sparse):
+        torch.manual_seed(0)
+        mesh, model = Mesh(shard=2), nn.Sequential(nn.Embedding(9, 4, sparse=sparse), nn.Linear(4, 1))
+        optimizer = DistributedOptimizer(model, methods.psgd(SGD), mesh=mesh, zero=zero, bucket_mb=megabytes)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(mesh.axis("shard").part(torch.arange(4) + step, 0)).square().sum().backward()
+            optimizer.step()
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    def member():
+        ways = product((0, 1, 2), (0, 0.00005))
+        return [[weights(zero, megabytes, sparse) for sparse in (False, True)] for zero, megabytes in ways]
+
+    for dense, sparse in chain(*on_processes(2, member)):
+        assert torch.equal(dense, sparse)
+
+
+def test_gradients_that_were_set_to_zero_count_where_they_stay_until_the_step():
+    def member():
+        for zero in (0, 1):
+            mesh, model = Mesh(shard=2), nn.ModuleList(nn.Linear(3, 1) for _ in range(2))
+            optimizer = DistributedOptimizer(model, methods.psgd(SGD), mesh=mesh, zero=zero, bucket_mb=0.00001)
+            optimizer.zero_grad(set_to_none=False)
+            assert all(not parameter.grad.any() for parameter in model.parameters())
+            used, unused = ([parameter.clone() for parameter in layer.parameters()] for layer in model)
+            model[0](torch.ones(2, 3)).sum().backward()
+            optimizer.step()
+            assert not any(torch.equal(a, b) for a, b in zip(used, model[0].parameters(), strict=True))
+            assert all(torch.equal(a, b) for a, b in zip(unused, model[1].parameters(), strict=True))
+
+    on_processes(2, member)
