@@ -57,7 +57,7 @@ def test_a_plain_run_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
 
 
 def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(tmp_path: Path) -> None:
-    check({*grid(tmp_path)}, NOWHERE, {"experiments/grid/plan/expand.py", "experiments/grid/plan/trial.py"}, 78)
+    check({*grid(tmp_path)}, NOWHERE, {"experiments/grid/plan/expand.py", "experiments/grid/plan/trial.py"}, 79)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(
         ),
         ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 73),
         ("report", NOWHERE, {"experiments/report/write/table.py"}, 42),
-        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 88),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 89),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -116,10 +116,10 @@ def live_bytes(apart: Iterable[Tensor] = ()) -> int:
     others = {tensor.untyped_storage().data_ptr() for tensor in apart}
     held: Counter[int] = Counter()
     for thing in gc.get_objects():
-        if not issubclass(type(thing), Tensor) or is_traceable_wrapper_subclass(thing) or thing.is_meta:
+        if not issubclass(type(thing), Tensor) or is_traceable_wrapper_subclass(thing):
             continue
         storage = thing.untyped_storage()
-        if storage.data_ptr() not in others:
+        if storage.device.type != "meta" and storage.data_ptr() not in others:
             held |= Counter({storage.data_ptr(): storage.nbytes()})
     total = end = 0
     for start, size in sorted(held.items()):  # a storage may lie in another one
