@@ -112,7 +112,8 @@ class _Shapes(OnDevice):
 
 def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, traffic: Profile, held: int) -> int | None:
     """Bytes that the first process has at once beside its data: of models, steps, evaluations and checkpoints. One step
-    of each kind is played, of all workers. None where that needs numbers.
+    of each kind is played, of all workers, and those after a checkpoint while its copy is there. None where that needs
+    numbers.
 
     Parameters
     ----------
@@ -131,15 +132,25 @@ def most_bytes(config: Mapping[str, Any], task: Task, strategy: Strategy, traffi
             run = Run.start(make(played.model, communicator.workers, config["seed"]), strategy, communicator)
             batches = run.draw(played)
             gradient = run.gradient(played.loss, batches, config["l2"])
+            copies: list[Tensor] = []
             for communicator.step in _steps(traffic, config["steps"]):
                 run.update(played, batches, gradient, config["l2"])
+                if 0 < config["checkpoint_every"] < config["steps"]:
+                    _copy(run, nproc, copies)
             del batches
             run.record(played, None)
+            _copy(run, nproc, copies)
             measure_final(played, run.replicas, communicator, {})
-            collect(run)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
     return round(peak.most + HOLES * max(0, peak.most - held))
+
+
+def _copy(run: Run, nproc: int, copies: list[Tensor]) -> None:
+    """Make those of a checkpoint, in place of the last one's; the first process has what all have."""
+    copies.clear()
+    tensors = [box for boxes in collect(run)["tensors"].values() for box in boxes.boxes.values()]
+    copies.extend(tensor.clone() for _ in range(nproc) for tensor in tensors)
 
 
 def _steps(traffic: Profile, steps: int) -> list[int]:
