@@ -209,11 +209,10 @@ class ShardedWorker:
         self._checked = True
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank updates, its buffers, and the bytes and seconds of the axes so far."""
+        """What this rank updates, its buffers, and the bytes and seconds of the axes so far; no tensor is copied."""
         axes = {name: [[a.bytes, a.waited] for a in axis.family] for name, axis in self.mesh.inner.items()}
-        buffers = {name: buffer.clone() for name, buffer in self.buffers.items()}
         scale = {} if self.scale is None else {"scale": self.scale.state_dict()}
-        return {"parameters": self.parameters.clone(), "buffers": buffers, "axes": axes} | scale
+        return {"parameters": self.parameters, "buffers": dict(self.buffers), "axes": axes} | scale
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave on the process of the same place; all ranks of the worker call it."""

@@ -220,11 +220,11 @@ class Stacked:
         return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
     def state_dict(self) -> dict[str, Any]:
-        """Parameters and buffers, with a leading worker axis."""
+        """Parameters and buffers, with a leading worker axis; nothing is copied."""
         for i, replica in enumerate(self.models):
             for name, buffer in replica.named_buffers():
                 self.buffers[name][i] = buffer  # a module may have put a new tensor in its place
-        return {"parameters": self.parameters.clone(), "buffers": {name: b.clone() for name, b in self.buffers.items()}}
+        return {"parameters": self.parameters, "buffers": self.buffers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what `state_dict` gave, into the same memory."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from commeff.core.saving import ELSE
 from commeff.files import appearing
 from commeff.training.documents import OTHER_FORMAT, CheckpointRefused, join, plain, read_document, write_document
 from commeff.training.run import Run
-from commeff.training.run_state import OtherRun, collect, read_state
+from commeff.training.run_state import OtherRun, read_state, snapshot
 
 LOG = logging.getLogger(__name__)
 OLD = "latest"  # in a folder of format 3 of several processes
@@ -58,6 +59,7 @@ class Checkpoints:
         self.folder, self.every, self.run = Path(folder), every, run
         self.path, self.previous = self.folder / "latest.pt", self.folder / "previous.pt"
         self.instead = instead or f"delete {self.folder} to start anew"
+        self._writing: tuple[ThreadPoolExecutor, Future[None]] | None = None
 
     def due(self, step: int) -> bool:
         """Whether a checkpoint belongs after `step` steps."""
@@ -78,14 +80,31 @@ class Checkpoints:
                 os.replace(self.path, self.previous)
 
     def keep(self, run: Run) -> None:
-        """Save a run, that of all workers at rank 0, whose disk may be its own; every process calls it."""
-        state, processes = collect(run), self._processes_of(run)
+        """Copy a run, once the checkpoint before it is there, and begin to write the copy; every process calls it.
+
+        Rank 0 gathers and writes that of all workers: its disk may be its own.
+        """
+        self.wait()
+        state, processes = snapshot(run), self._processes_of(run)
         everybody = processes.gather(plain(share_out(state["tensors"], processes)))
         if everybody is not None:
             joined = {name: Boxes(*boxes) for name, boxes in join(everybody).items()}
             # Blocks inside a tensor whose optimizers have not begun yet have nothing of it.
             state["tensors"] = {name: Boxes.of(b.whole()) if b.complete else b for name, b in joined.items()}
-            self.save(state, run.identity, run.method)
+            self._begin(self.save, state, run.identity, run.method)
+
+    def _begin(self, write: Callable[..., None], *given: Any) -> None:
+        """Write in a thread of this checkpoint's own, which `wait` ends: between two of them there is none."""
+        thread = ThreadPoolExecutor(1)
+        self._writing = thread, thread.submit(write, *given)
+
+    def wait(self) -> None:
+        """Until what is being written is there, or raise why it is not; every process calls it."""
+        if self._writing is not None:
+            thread, written = self._writing
+            thread.shutdown()
+            self._writing = None
+            written.result()
 
     def restore(self, run: Run) -> bool:
         """Let a run go on from the last checkpoint, if there is one, and say whether; every process calls it."""
@@ -110,9 +129,6 @@ class Checkpoints:
     def _shapes(self, run: Run) -> Mapping[str, Shape]:
         """Of the whole tensors of a run's model."""
         return run.replicas.where.shapes
-
-    def wait(self) -> None:
-        """Until what is being saved is there, if it is not yet; every process calls it."""
 
     def check(self) -> None:
         """Refuse what `load` would refuse, as far as that shows without its tensors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -112,7 +113,7 @@ class BatchOracle(Oracle):
     def _elsewhere(self, x: Tensor) -> Iterator[None]:
         """The models stand at x; parameters, gradients and buffers are afterwards as before."""
         replicas = self._replicas
-        before = replicas.state_dict()
+        before = deepcopy(replicas.state_dict())
         replicas.load(x)
         try:
             yield

@@ -9,7 +9,6 @@ Another mesh goes on from them. With another number of workers, all begin at the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from commeff.files import appearing
 from commeff.training.checkpoint import Checkpoints, share_out
 from commeff.training.documents import CheckpointRefused, read_document, write_document
 from commeff.training.run import Run
-from commeff.training.run_state import collect
+from commeff.training.run_state import snapshot
 
 
 class SharedCheckpoints(Checkpoints):
@@ -35,29 +34,19 @@ class SharedCheckpoints(Checkpoints):
     def __init__(self, whole: Checkpoints) -> None:
         super().__init__(whole.folder, whole.every, whole.run, whole.instead)
         self._processes = Processes.beside()
-        self._thread = ThreadPoolExecutor(1)
-        self._writing: Future[None] | None = None
 
     def keep(self, run: Run) -> None:
         """Begin to write a checkpoint, when the one before it is there; every process calls it."""
         self.wait()
-        state = collect(run)
-        for boxes in state["tensors"].values():
-            boxes.boxes = {at: box.detach().to("cpu", copy=True) for at, box in boxes.boxes.items()}
-        name = self._processes.share(self._free(run.step))[0]
-        self._writing = self._thread.submit(self._write, state, run.method, name)
-
-    def wait(self) -> None:
-        if self._writing is not None:
-            writing, self._writing = self._writing, None
-            writing.result()
+        self._begin(self._write, snapshot(run), run.method)
 
     def restore(self, run: Run) -> bool:
         return self._go_on(run, self.run)
 
-    def _write(self, state: dict[str, Any], method: str, name: str) -> None:
+    def _write(self, state: dict[str, Any], method: str) -> None:
         """The first process writes last: a checkpoint is there when all of it is."""
         rank, size = self._processes.rank, self._processes.size
+        name = self._processes.share(self._free(state["step"]))[0]
         tensors, others = share_out(state["tensors"], self._processes), [f"{name}.{i}.pt" for i in range(1, size)]
         with self._together():
             if rank:

@@ -135,13 +135,13 @@ def train(
             if checkpoints and (saves or last):
                 checkpoints.keep(run)
             if records or saves:
-                barrier(everybody)  # nobody's clock starts while another still evaluates or writes
+                barrier(everybody)  # nobody's clock starts while another still evaluates or copies
 
-    if stop_vote:
-        stop_vote.end()
-    strategy.drain()
-    with at_result(replicas, strategy, communicator), run.agreeing():
-        final = run.row | measure_final(task, replicas, communicator, run.began)
+        if stop_vote:
+            stop_vote.end()
+        strategy.drain()
+        with at_result(replicas, strategy, communicator), run.agreeing():
+            final = run.row | measure_final(task, replicas, communicator, run.began)
     reason = blown_up(final)
     verdict = {"state": "diverged", "reason": reason} if reason else {"state": "done"}
     return verdict | {"steps": steps, "workers": communicator.n} | final

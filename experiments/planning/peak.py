@@ -121,7 +121,8 @@ def most_bytes(
     worker: ShardedWorker | None = None,
 ) -> int | None:
     """Bytes that the first process has at once beside its data: of models, steps, evaluations and checkpoints. One step
-    of each kind is played, of all workers. None where that needs numbers.
+    of each kind is played, of all workers, and those after a checkpoint while its copy is there. None where that needs
+    numbers.
 
     Parameters
     ----------
@@ -133,17 +134,21 @@ def most_bytes(
     """
     played = _Shapes(task, "meta")
     before = 0 if worker is None else sum(model_bytes(worker).values())
+    writers = config["nproc"] if worker is None else 1  # whose states the first process copies
     try:
         with preserved(strategy), Peak() as peak:
             run, loss = _whole(config, played, strategy) if worker is None else _piece(config, played, strategy, worker)
             batches = run.draw(played)
             gradient = run.gradient(loss, batches, config["l2"])
+            copies: list[Tensor] = []
             for run.communicator.step in _steps(traffic, config["steps"]):
                 run.update(played, batches, gradient, config["l2"])
+                if 0 < config["checkpoint_every"] < config["steps"]:
+                    _copy(run, writers, copies)
             del batches
             run.record(played, None)
+            _copy(run, writers, copies)
             measure_final(played, run.replicas, run.communicator, run.began)
-            collect(run)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
     most = before + peak.most
@@ -168,6 +173,13 @@ def _piece(config: Mapping[str, Any], task: Task, strategy: Strategy, worker: Sh
 def _communicator(config: Mapping[str, Any], processes: int) -> Communicator:
     transport = Blank(processes, 0) if processes > 1 else None
     return Communicator(config["workers"], config["seed"], collective=config["collective"], transport=transport)
+
+
+def _copy(run: Run, writers: int, copies: list[Tensor]) -> None:
+    """Make those of a checkpoint, in place of the last one's."""
+    copies.clear()
+    tensors = [box for boxes in collect(run)["tensors"].values() for box in boxes.boxes.values()]
+    copies.extend(tensor.clone() for _ in range(writers) for tensor in tensors)
 
 
 def _steps(traffic: Profile, steps: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_the_gradient_elsewhere_is_that_of_a_step_which_begins_there() -> None:
     x = here.parameters + 0.1 * torch.randn(here.parameters.shape, generator=torch.Generator().manual_seed(0))
     batches = [task.batch(3, range(2)), task.batch(4, range(2))]
     gradient, _ = here.compute(task.loss, batches, step=3, l2=0.1)
-    before, own = here.state_dict(), gradient.clone()
+    before, own = deepcopy(here.state_dict()), gradient.clone()
     there.load(x)
     expected, _ = there.compute(task.loss, batches, step=3, l2=0.1)
     found = BatchOracle(task, here, batches, 3, l2=0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -219,7 +220,7 @@ def test_labels_are_drawn_from_the_model_and_give_the_gauss_newton_diagonal() ->
 def test_batch_statistics_and_random_streams_are_left_alone() -> None:
     task = Digits(2, seed=1, model="mlp", hidden=8, norm="batch", dropout=0.2, batch=8)
     found, replicas = oracle(task)
-    before, drawn = replicas.state_dict(), torch.get_rng_state()
+    before, drawn = deepcopy(replicas.state_dict()), torch.get_rng_state()
     first = found.gauss_newton(replicas.parameters)
     assert torch.equal(first, found.gauss_newton(replicas.parameters)), "what is drawn must follow from the step"
     found.hessian_product(replicas.parameters, torch.ones_like(replicas.parameters))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import signal
+import threading
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +22,13 @@ from commeff import Communicator, Layout, Strategy, methods, topologies
 from commeff.compressors import TopK
 from commeff.experiments.tasks import Quadratic
 from commeff.training.checkpoint import Checkpoints
-from commeff.training.documents import FORMAT, CheckpointRefused
+from commeff.training.documents import FORMAT, CheckpointRefused, write_document
 from commeff.training.identity import describe, run_identity
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
 from commeff.transforms import bucketed
+from tests import owned
+from tests.states import tensors
 
 SGD = partial(torch.optim.SGD, lr=0.1)
 
@@ -232,3 +237,84 @@ def test_fragments_inside_a_tensor_of_which_not_all_have_begun(stop: int, tmp_pa
     whole = go(tmp_path / "whole")
     assert go(tmp_path / "stopped", stop) == {"state": "stopped", "steps": stop}
     assert go(tmp_path / "stopped") == whole
+
+
+Write = Callable[..., None]
+
+
+def go(folder: Path, write: Write = write_document, at: Callable[[int], None] = lambda step: None) -> dict[str, Any]:
+    """A run of eight steps with a checkpoint after every second; `at` is called after each step, before it."""
+    strategy = methods.choco(partial(SGD, momentum=0.9), topologies.ring(2), TopK(k=1))
+    task, communicator, checkpoints = Quadratic(2, dimension=3), Communicator(workers=2), Checkpoints(folder, every=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("commeff.training.checkpoint.write_document", write)
+        return train(
+            task,
+            strategy,
+            communicator,
+            RunSettings(steps=8),
+            checkpoints=checkpoints,
+            progress=lambda step, row: at(step),
+        )
+
+
+def ends_as_if_nothing_had_happened(folder: Path, step: int) -> bool:
+    """A run that has a checkpoint of this step only, or one before it."""
+    assert Checkpoints(folder).step() == step
+    assert go(folder)["steps"] == go(folder / "whole")["steps"] == 8
+    after, whole = (tensors(Checkpoints(place).load()) for place in (folder, folder / "whole"))
+    return after.keys() == whole.keys() and all(torch.equal(after[name], whole[name]) for name in whole)
+
+
+def test_a_run_that_is_killed_while_it_writes_and_goes_on_ends_where_it_would_have(tmp_path: Path) -> None:
+    moved = threading.Event()
+
+    def killed(path: Path, state: dict[str, Any], *whose: str) -> None:
+        if state["step"] < 4:
+            return write_document(path, state, *whose)
+        path.write_bytes(b"half of it")
+        assert moved.wait(owned.PATIENCE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    process = owned.process(go, (tmp_path, killed, lambda step: moved.set() if step == 5 else None))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert ends_as_if_nothing_had_happened(tmp_path, 2)
+
+
+@pytest.mark.parametrize(("fault", "end"), [(4, 6), (8, 8)])
+def test_what_cannot_be_written_ends_a_run_at_the_next_checkpoint_or_its_end(
+    fault: int, end: int, tmp_path: Path
+) -> None:
+    threads, taken = threading.enumerate(), list[int]()
+
+    def full(path: Path, state: dict[str, Any], *whose: str) -> None:
+        if state["step"] == fault:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_document(path, state, *whose)
+
+    with pytest.raises(OSError, match=r"No space left on device: \S*latest\.pt"):
+        go(tmp_path, full, taken.append)
+    assert taken[-1] == end
+    assert threading.enumerate() == threads
+    assert ends_as_if_nothing_had_happened(tmp_path, fault - 2)
+
+
+def test_an_interrupted_run_leaves_neither_half_a_checkpoint_nor_a_thread(tmp_path: Path) -> None:
+    threads, interrupted = threading.enumerate(), threading.Event()
+
+    def slow(*given: Any) -> None:
+        assert interrupted.wait(owned.PATIENCE)
+        write_document(*given)
+
+    def interrupt(step: int) -> None:
+        if step == 3:
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, slow, interrupt)
+    assert threading.enumerate() == threads
+    assert [path.name for path in tmp_path.iterdir()] == ["latest.pt"]
+    assert ends_as_if_nothing_had_happened(tmp_path, 2)

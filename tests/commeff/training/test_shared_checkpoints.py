@@ -310,14 +310,15 @@ def test_a_run_goes_on_and_keeps_the_last_two_checkpoints(tmp_path):
     assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest.pt", "previous.pt"]
 
 
-def test_what_is_written_while_a_run_goes_on_is_the_state_at_which_it_was_begun(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [Checkpoints, lambda folder: SharedCheckpoints(Checkpoints(folder))])
+def test_what_is_written_while_a_run_goes_on_is_the_state_at_which_it_was_begun(tmp_path, monkeypatch, kind):
     going, moved = alone(tmp_path, "choco"), Event()  # whose memories are written over
-    checkpoints, before = SharedCheckpoints(Checkpoints(tmp_path)), tensors(Checkpoints(tmp_path).load())
+    checkpoints, before = kind(tmp_path), tensors(Checkpoints(tmp_path).load())
     monkeypatch.setattr(
         "commeff.training.checkpoint.write_document", lambda *given: moved.wait(60) and write_document(*given)
     )
     checkpoints.keep(going)
-    going.strategy.step(going.replicas.parameters, going.replicas.parameters, going.communicator)
+    going.finish_step(going.strategy.step(going.replicas.parameters, going.replicas.parameters, going.communicator))
     moved.set()
     checkpoints.wait()
     after = tensors(Checkpoints(tmp_path).load())
