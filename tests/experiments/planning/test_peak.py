@@ -82,7 +82,7 @@ def test_a_rank_of_a_mesh_has_its_share_at_its_peak_too(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("words", [f"mesh.{w}" for w in ("shard=2 zero=3", "pipeline=2", "shard=2 micro_batches=2")])
 def test_nothing_is_said_of_what_a_played_mesh_cannot_do(words: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(256)) * 20)
-    small = f"task=language task.data={tmp_path}/text model=llama_40k task.context=16 task.batch=4 task.probe=64 steps=2"
+    small = f"task=language task.data={tmp_path}/text model=llama_40k task.context=16 task.batch=4 steps=2"
     assert forecast(compose([*small.split(), *words.split()])).peak is None
 
 
