@@ -34,8 +34,8 @@ class Constants:
     gemm_ramp : columns of the inner dimension that filling the pipeline and writing a tile back are worth.
     memory_efficiency : share of the memory bandwidth that element-wise kernels reach.
     kernel_seconds : what a framework spends on the CPU to issue one kernel.
-    hidden_share : share of hideable communication that overlap="partial" hides, and so leaves the rest of a GPU to
-        computing.
+    hidden_share : share of hideable communication that hides, unless overlap="full": while it is under way, a GPU
+        computes more slowly.
     reserve_bytes : memory that a CUDA context and the libraries take.
     """
 
