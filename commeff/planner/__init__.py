@@ -13,11 +13,12 @@ from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, estimate
 from commeff.planner.frameworks import FRAMEWORKS, Framework
 from commeff.planner.model import Model
-from commeff.planner.policies import Policies, WorkerMethod
+from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict, timeline
 from commeff.planner.search import Plan, search
 from commeff.planner.timeline import Timeline
+from commeff.planner.worker_method import WorkerMethod
 
 __all__ = [
     "FRAMEWORKS",

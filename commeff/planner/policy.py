@@ -8,19 +8,9 @@ from functools import cached_property
 from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
 from commeff.planner.model import Model, count
-from commeff.planner.policies import (
-    BUCKET,
-    OVERLAPS,
-    PLAIN,
-    RECOMPUTES,
-    SCHEDULES,
-    SWITCHES,
-    Policies,
-    PolicySetting,
-    StrategyFactory,
-    WorkerMethod,
-)
+from commeff.planner.policies import BUCKET, OVERLAPS, RECOMPUTES, SCHEDULES, SWITCHES, Policies, PolicySetting
 from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
+from commeff.planner.worker_method import PLAIN, StrategyFactory, WorkerMethod
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Count, Mask, Policies, PolicySetting, WorkerMethod
+from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Count, Mask, Policies, PolicySetting
+from commeff.planner.worker_method import WorkerMethod
 
 
 class Refusal(NamedTuple):

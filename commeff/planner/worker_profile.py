@@ -31,7 +31,8 @@ from commeff.compressors import Layout
 from commeff.core import Strategy
 from commeff.planner.model import Model
 from commeff.planner.model_part import ModelPart, part_numbers
-from commeff.planner.policies import STATES, WorkerMethod
+from commeff.planner.policies import STATES
+from commeff.planner.worker_method import WorkerMethod
 from commeff.profiling import Operation, Profile, profile
 from commeff.profiling.coding import Coding
 from commeff.topologies import MixingMatrix

@@ -43,7 +43,8 @@ def gain(
     """
     with refusals():
         from commeff.experiments.config.method_words import split_methods
-        from commeff.experiments.planning.question import SEARCHED, is_method_word, read_method, read_question
+        from commeff.experiments.planning.question import SEARCHED, read_question
+        from commeff.experiments.planning.worker_words import is_method_word, read_method
 
         try_folder("--out", out)
         try_file("--csv", csv)

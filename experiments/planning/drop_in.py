@@ -8,7 +8,7 @@ from typing import Any
 
 from commeff.experiments.config import method_words as words_of
 from commeff.experiments.config.registry import locate
-from commeff.experiments.planning.question import MethodWords
+from commeff.experiments.planning.worker_words import MethodWords
 from commeff.planner import Policy, WorkerMethod
 
 COUNT = "{n}"
@@ -26,7 +26,7 @@ def changed_lines(way: WorkerMethod, policy: Policy) -> list[str]:
     way : the method.
     policy : how the model is laid out.
 
-    >>> from commeff.experiments.planning.question import read_method
+    >>> from commeff.experiments.planning.worker_words import read_method
     >>> way = WorkerMethod(read_method(["method=diloco", "period=50"]))
     >>> print("\\n".join(changed_lines(way, Policy(data=8, workers=8, method=way.method))))
     -model = DistributedDataParallel(model)

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any, cast
 
 from commeff import require
-from commeff.experiments.planning.question import Question, method_words, named
+from commeff.experiments.planning.models import named
+from commeff.experiments.planning.question import Question
+from commeff.experiments.planning.worker_words import method_words
 from commeff.planner import Model, Policy
 
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from commeff.experiments.planning.question import read_method
+from commeff.experiments.planning.worker_words import read_method
 from commeff.planner import Model, WorkerMethod
 
 TYPICAL = (2, 4, 8)  # workers for which steps are said
@@ -86,7 +86,7 @@ class Evidence:
     def among(self, workers: int) -> Evidence:
         """With the steps that its law says of so many workers, where they are more than the most.
 
-        >>> from commeff.experiments.planning.question import sized
+        >>> from commeff.experiments.planning.models import sized
         >>> diloco = evidence(sized(1e8))[2]
         >>> [(each.range, each.kinds[1]) for each in (diloco, diloco.among(8), diloco.among(64))]
         [((1.0, 2.69), 'measured'), ((1.0, 2.69), 'measured'), ((1.0, 2.75), 'published')]
@@ -99,7 +99,7 @@ class Evidence:
     def silence(self, parameters: float, tokens: float) -> str:
         """Why nothing is known of a model with so many parameters and tokens a step; "" where something is.
 
-        >>> from commeff.experiments.planning.question import named
+        >>> from commeff.experiments.planning.models import named
         >>> evidence(named("llama2-70b"))[2].silence(7e10, 4e6)
         'its sources end at 10 billion parameters'
         """
@@ -115,7 +115,7 @@ class Evidence:
 def evidence(model: Model) -> list[Evidence]:
     """All rows, psgd the first; laws of losses say how many steps a way needs for the model.
 
-    >>> from commeff.experiments.planning.question import named
+    >>> from commeff.experiments.planning.models import named
     >>> [each.name for each in evidence(named("gpt3-175b"))][-3:]
     ['power_sgd, rank 32', 'psgd, gradients in 16 bits', 'psgd, batch x4']
     """
@@ -138,7 +138,7 @@ def assumptions(model: Model) -> list[Evidence]:
     """The methods that studies compare, each weighed by the steps that it needs by a law, or is assumed to need, among
     any workers.
 
-    >>> from commeff.experiments.planning.question import named
+    >>> from commeff.experiments.planning.models import named
     >>> [each.way.steps for each in assumptions(named("gpt3-175b")) if each.way.is_plain]
     [1.0]
     """

@@ -19,7 +19,8 @@ from commeff.cluster.codecs import source
 from commeff.experiments.planning.drop_in import changed_lines
 from commeff.experiments.planning.evidence import Evidence, evidence
 from commeff.experiments.planning.plan import GIB, exposed, policy_words
-from commeff.experiments.planning.question import SEARCHED, Question, method_words
+from commeff.experiments.planning.question import SEARCHED, Question
+from commeff.experiments.planning.worker_words import method_words
 from commeff.planner import Model, Plan, Policy, WorkerMethod, search
 from commeff.planner.search.space import divisors
 

@@ -9,7 +9,8 @@ from itertools import product
 from typing import Any
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import Question, method_words
+from commeff.experiments.planning.question import Question
+from commeff.experiments.planning.worker_words import method_words
 from commeff.planner import Policy, Prediction, WorkerMethod
 
 GIB = 2**30

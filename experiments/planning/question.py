@@ -6,30 +6,25 @@ What the worker axis does is said by the words of `commeff train`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, cached_property
+from dataclasses import dataclass, fields, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import yaml
 
 from commeff import require
 from commeff.cluster import Cluster, names
 from commeff.cluster.hardware import quantity
-from commeff.experiments.config.method_words import check_words, label, strategy
+from commeff.experiments.config.method_words import check_words
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.config.schema import ConfigError
-from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, Policy, Prediction, WorkerMethod, predict
+from commeff.experiments.planning.models import named, sized
+from commeff.experiments.planning.worker_words import PARTS, is_method_word, read_method
+from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, Policy, Prediction, predict
 from commeff.planner.frameworks import IDEAL
-from commeff.planner.policies import PLAIN, STATES
+from commeff.planner.policies import STATES
+from commeff.planner.worker_method import PLAIN
 
-if TYPE_CHECKING:
-    from commeff.core import Strategy
-
-PARTS = ("method", "compressor", "topology")  # a word of one of these, or of something in it, describes the method
-DEGREES = {1: ("topology=one_peer_exponential",), 2: ("topology=ring",)}
 SHAPE = tuple(field.name for field in fields(Model))
 POLICY = tuple(field.name for field in fields(Policy))
 OTHERS = ("model", "framework", "parameters", "cluster", "gpus", "bandwidth", "global_batch", "tokens")
@@ -116,7 +111,7 @@ class Question:
         """The policy with other fields, and where one of them is `zero`, with what the framework does at that stage."""
         zero = changes.get("zero", policy.zero)
         if zero != policy.zero:
-            whole = {"unit": 1, "reshard": True, "fp32_parameters": False}
+            whole = {name: getattr(Policy, name) for name in ("unit", "reshard", "fp32_parameters")}
             left = {name: value for name, value in self._defaults(zero).items() if name not in self.policy}
             changes = {**whole, **left, **changes}
         return self._allowed(replace(policy, **changes))
@@ -135,50 +130,6 @@ class Question:
             if refusal.holds(Policies.of([policy])).any():
                 raise ValueError(refusal.sentence(policy))
         return policy
-
-
-@dataclass(frozen=True)
-class MethodWords:
-    """A strategy of any number of workers, as the planner takes it; as text, what tables and figures call it.
-
-    Attributes
-    ----------
-    words : `key=value` of a method, its compressor and its topology.
-    plugins : choices that they may name beside the built-in ones.
-
-    Examples
-    --------
-    >>> str(MethodWords(("method=choco", "compressor=top_k", "compressor.ratio=0.01", "topology=ring")))
-    'choco, top_k, ratio 0.01, ring'
-    """
-
-    words: tuple[str, ...]
-    plugins: tuple[Choice, ...] = field(default=(), compare=False, repr=False)
-
-    def __call__(self, workers: int) -> Strategy:
-        if self._regardless is not None:
-            from commeff.experiments.config import build  # with torch
-
-            return build.strategy(self._regardless)
-        return self._composed(workers)[0]
-
-    def _composed(self, workers: int) -> tuple[Strategy, dict[str, Any]]:
-        return strategy([*self.words, "bucket_mb=0"], workers, self.plugins)  # what hides is the planner's
-
-    @cached_property
-    def _regardless(self) -> dict[str, Any] | None:
-        """The configuration behind it, if it is the same for any number of workers, as of what has no topology."""
-        try:
-            few, more = (
-                {key: value for key, value in self._composed(workers)[1].items() if key not in ("workers", "task")}
-                for workers in (2, 4)
-            )
-        except ConfigError:
-            return None
-        return few if few == more else None
-
-    def __str__(self) -> str:
-        return label(self.words)
 
 
 def read_question(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> Question:
@@ -305,42 +256,6 @@ def _batch(gpus: int) -> int:
     return gpus * max(2, -(-64 // gpus))
 
 
-@cache
-def models() -> dict[str, dict[str, Any]]:
-    """The fields of `Model` of every shipped model, by name.
-
-    >>> models()["llama2-70b"]["kv_heads"], len(models()) > 20
-    (8, True)
-    """
-    return dict(yaml.safe_load((Path(__file__).with_name("models.yaml")).read_text()))
-
-
-def named(name: str) -> Model:
-    """A shipped model.
-
-    >>> named("gpt3-175b").layers
-    96
-    """
-    require.one_of(sorted(models()), model=name)
-    return Model(**models()[name])
-
-
-def sized(parameters: float) -> Model:
-    """A GPT of about so many parameters: heads of 128, one to two layers a head, the sequences and words of GPT-3.
-
-    >>> [round(sized(size).parameters / size, 2) for size in (125e6, 7e9, 175e9)]
-    [1.0, 1.0, 1.0]
-    """
-    if not (type(parameters) in (int, float) and 5e7 <= parameters <= 1e13):
-        raise ValueError(f"parameters must be 5e7 to 1e13, such as parameters=7e9, got {parameters!r}")
-    heads, layers = np.meshgrid([*range(2, 12), *range(12, 400, 4)], np.arange(2, 800, 2), indexing="ij")
-    hidden = 128.0 * heads
-    counted = 12 * layers * hidden**2 + (50257 + 2048) * hidden
-    off = np.where((heads <= layers) & (layers <= 2 * heads), abs(counted - parameters), np.inf)
-    best = np.unravel_index(off.argmin(), off.shape)
-    return Model(int(layers[best]), int(hidden[best]), int(heads[best]), 2048, 50257)
-
-
 def planning_words(settings: Sequence[str]) -> list[str]:
     """Those that describe a model and its policy, and neither a method nor its collective.
 
@@ -349,44 +264,3 @@ def planning_words(settings: Sequence[str]) -> list[str]:
     """
     keys = {*OTHERS, *SHAPE, *POLICY} - {"method", "collective"}
     return [setting for setting in settings if setting.partition("=")[0] in keys]
-
-
-def is_method_word(setting: str) -> bool:
-    """Whether a word describes what the worker axis does.
-
-    >>> [is_method_word(word) for word in ("compressor.ratio=0.01", "period=8", "tensor=8")]
-    [True, True, False]
-    """
-    key = setting.partition("=")[0]
-    return key.split(".")[0] in PARTS or key in ("period", "degree")
-
-
-def read_method(settings: Sequence[str], plugins: Sequence[Choice] = ()) -> str | MethodWords:
-    """The method of `Policy`. `period=` is short for `method.period=`, `degree=` for a topology of that degree.
-
-    >>> read_method(["method=psgd"]), str(read_method(["method=gossip_pga", "period=8", "degree=2"]))
-    ('psgd', 'gossip_pga, period 8, ring')
-    """
-    words: list[str] = []
-    if any(word.startswith("period=") for word in settings) and not any(
-        word.startswith("method=") for word in settings
-    ):
-        raise ValueError("period must go with a method, such as method=local_sgd, got none")
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        if key == "degree":
-            if not value.isdecimal() or int(value) < 1:
-                raise ValueError(f"degree must be a whole number from 1 on, got {value!r}")
-            words += DEGREES.get(int(value), ("topology=random_regular", f"topology.degree={value}"))
-        else:
-            words.append(f"method.{setting}" if key == "period" else setting)
-    return PLAIN if words == [f"method={PLAIN}"] else MethodWords(tuple(words), tuple(plugins))
-
-
-def method_words(method: WorkerMethod) -> tuple[str, ...]:
-    """The words of a method, for `commeff plan`.
-
-    >>> method_words(WorkerMethod(read_method(["method=local_sgd", "period=4"])))
-    ('method=local_sgd', 'method.period=4')
-    """
-    return method.method.words if isinstance(method.method, MethodWords) else (f"method={method.name}",)

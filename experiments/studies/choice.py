@@ -17,7 +17,8 @@ import pandas as pd
 
 from commeff.experiments.planning.evidence import Evidence
 from commeff.experiments.planning.gain import Gain, conclusion, gains
-from commeff.experiments.planning.question import read_method, read_question
+from commeff.experiments.planning.question import read_question
+from commeff.experiments.planning.worker_words import read_method
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.step_ratios import FOLDER

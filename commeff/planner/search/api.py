@@ -12,7 +12,6 @@ from commeff.cluster import Cluster
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.frameworks import FRAMEWORKS
 from commeff.planner.model import Model, count
-from commeff.planner.policies import WorkerMethod
 from commeff.planner.policy import Policy
 from commeff.planner.predict import Prediction, predict
 from commeff.planner.search.bayes import Bayes
@@ -22,6 +21,7 @@ from commeff.planner.search.evolution import Evolution
 from commeff.planner.search.guided import EvenPolicies, Problem, RandomSearch, Searcher, drive
 from commeff.planner.search.reinforce import Reinforce
 from commeff.planner.search.space import Space
+from commeff.planner.worker_method import WorkerMethod
 
 SOLVERS: dict[str, Solver] = {"exhaustive": thorough, "dp": dynamic, "ilp": integer}
 GUIDED: dict[str, Callable[[Problem, np.random.Generator], Searcher]] = {

@@ -15,9 +15,10 @@ from commeff import require
 from commeff.cluster import Cluster
 from commeff.planner.frameworks import FRAMEWORKS
 from commeff.planner.model import Model, count
-from commeff.planner.policies import CHOICES, RECOMPUTES, SCHEDULES, Mask, Policies, WorkerMethod
+from commeff.planner.policies import CHOICES, RECOMPUTES, SCHEDULES, Mask, Policies
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
+from commeff.planner.worker_method import WorkerMethod
 
 Rows = NDArray[np.int64]
 Values = NDArray[np.float64]

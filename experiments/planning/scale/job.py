@@ -19,7 +19,8 @@ from commeff.experiments.config.plugins import Choice
 from commeff.experiments.config.schema import GROUPS
 from commeff.experiments.config.settings import RUN
 from commeff.experiments.planning.bandwidth import GIGABIT, Pace, planned
-from commeff.experiments.planning.question import is_method_word, method_words, read_method, read_number, read_question
+from commeff.experiments.planning.question import read_number, read_question
+from commeff.experiments.planning.worker_words import is_method_word, method_words, read_method
 from commeff.planner import WorkerMethod
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from commeff.cluster.modelled import modelled
 from commeff.compressors import Layout
 from commeff.experiments.config.method_words import split_methods, strategy
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.planning.question import MethodWords
 from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting
 from commeff.experiments.planning.scale.workloads import Workload
+from commeff.experiments.planning.worker_words import MethodWords
 from commeff.profiling import Profile, profile
 from commeff.profiling.profile import Stretch
 

@@ -13,7 +13,7 @@ from typing import Any
 from commeff.cluster.codecs import SHARE
 from commeff.cluster.modelled import BACKWARD
 from commeff.experiments.config.plugins import Choice
-from commeff.experiments.planning.question import MethodWords, planning_words
+from commeff.experiments.planning.question import planning_words
 from commeff.experiments.planning.scale.modelled import (
     AWC,
     DSGD,
@@ -28,6 +28,7 @@ from commeff.experiments.planning.scale.picture import CAPTION, figure
 from commeff.experiments.planning.scale.planned import PlannedModel, read_planned
 from commeff.experiments.planning.scale.setting import LARGEST, ScalingSetting, Worker, read_setting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
+from commeff.experiments.planning.worker_words import MethodWords
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.write.page import write_text
 from commeff.experiments.report.write.table import Table, markdown

@@ -8,11 +8,12 @@ from typing import Any
 
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.planning.plan import exposed, fit, policy_words
-from commeff.experiments.planning.question import MethodWords, Question, read_method, read_question
+from commeff.experiments.planning.question import Question, read_question
 from commeff.experiments.planning.scale.modelled import Scaling, ScalingPoint
 from commeff.experiments.planning.scale.setting import ScalingSetting
+from commeff.experiments.planning.worker_words import MethodWords, read_method
 from commeff.planner import Policy
-from commeff.planner.policies import PLAIN
+from commeff.planner.worker_method import PLAIN
 
 CHOSEN = ("gpus", "data", "workers", "global_batch", "tokens", "stages")  # by the number of workers, or of no use
 SETTLED = dict.fromkeys(CHOSEN, "the number of workers says how many GPUs and sequences") | dict.fromkeys(

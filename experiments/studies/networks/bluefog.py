@@ -20,10 +20,10 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.cluster.modelled import BACKWARD
-from commeff.experiments.planning.question import MethodWords
 from commeff.experiments.planning.scale.modelled import point
 from commeff.experiments.planning.scale.setting import ScalingSetting
 from commeff.experiments.planning.scale.workloads import WORKLOADS
+from commeff.experiments.planning.worker_words import MethodWords
 
 CLUSTER = Cluster.named("v100_25g")
 ALL_REDUCE = MethodWords(("method=psgd",))

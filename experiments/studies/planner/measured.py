@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.experiments.studies.planner import published
 from commeff.experiments.studies.planner.fit import TABLES, Measured, fit
 from commeff.planner import MEASURED, Constants, Policy, predict

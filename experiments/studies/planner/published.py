@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import Constants, Model, Policies, Policy, StepEstimate, estimate
 from commeff.planner.estimate import StepParts
 from commeff.planner.policies import RECOMPUTES, PolicySetting

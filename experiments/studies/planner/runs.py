@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import Plan, search
 
 DAY = 86400

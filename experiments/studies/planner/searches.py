@@ -11,7 +11,7 @@ import pandas as pd
 
 from commeff.cluster import Cluster
 from commeff.experiments.planning.evidence import assumptions
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.joint import Joint
@@ -19,7 +19,8 @@ from commeff.experiments.studies.planner.report import table
 from commeff.planner.search.api import GUIDED
 from commeff.planner.search.everything import scan
 from commeff.planner.search.guided import EvenPolicies, Problem, drive
-from commeff.planner.search.space import Space, WorkerMethod
+from commeff.planner.search.space import Space
+from commeff.planner.worker_method import WorkerMethod
 
 MODEL, CLUSTER, GLOBAL_BATCH = "gpt3-175b", ("a100_selene", 1024), 1536
 CLOSE = 2.0  # per cent

@@ -14,8 +14,8 @@ from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import GIGABIT
 from commeff.experiments.planning.evidence import Evidence, assumptions, said
 from commeff.experiments.planning.figures import save
+from commeff.experiments.planning.models import named
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import named
 from commeff.experiments.report.write.page import Page
 from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.planner.heat_map import StudyPanel, heat_map

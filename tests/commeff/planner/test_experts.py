@@ -9,7 +9,7 @@ import pytest
 
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import MEASURED, Model, Policies, Policy, predict, search
 from commeff.planner.block import layer_pass
 from commeff.planner.experts import exchange_seconds

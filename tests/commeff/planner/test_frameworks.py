@@ -9,8 +9,9 @@ import pytest
 
 from commeff.cluster import Cluster, Link
 from commeff.experiments.planning import emit
+from commeff.experiments.planning.models import named
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import named, read_question
+from commeff.experiments.planning.question import read_question
 from commeff.planner import FRAMEWORKS, Policies, Policy, estimate, predict, search
 from commeff.planner.policies import OVERLAPS
 from commeff.planner.search import Space

@@ -9,7 +9,7 @@ import pytest
 
 from commeff.cluster import Cluster, collectives
 from commeff.cluster.groups import Groups
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import MEASURED, Model, Policies, Policy, predict
 from commeff.planner.block import CAST, VECTOR, layer_pass
 from commeff.planner.gemm import MULTIPROCESSORS, TILE, gemm_seconds, seconds_per_flop

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import MEASURED, Model, Policy, predict
 from commeff.planner.memory import COMMUNICATOR, layer_activations
 from commeff.planner.policies import BUCKET, Policies, PolicySetting

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster, Link
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.planner import Model, Policy, WorkerMethod, estimate, predict, search
 from commeff.planner.search import METHODS, Space
 from commeff.planner.search.api import GUIDED

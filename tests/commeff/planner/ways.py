@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commeff.experiments.planning.question import MethodWords, read_method
+from commeff.experiments.planning.worker_words import MethodWords, read_method
 from commeff.planner import WorkerMethod
 
 

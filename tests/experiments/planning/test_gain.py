@@ -21,8 +21,10 @@ from commeff.experiments.cli.gain import gain as command
 from commeff.experiments.planning.drop_in import expression
 from commeff.experiments.planning.evidence import Evidence, evidence
 from commeff.experiments.planning.gain import Gain, conclusion, gains
-from commeff.experiments.planning.question import MethodWords, method_words, models, named, read_question, sized
+from commeff.experiments.planning.models import models, named, sized
+from commeff.experiments.planning.question import read_question
 from commeff.experiments.planning.scale.page import model_study
+from commeff.experiments.planning.worker_words import MethodWords, method_words
 from commeff.experiments.studies.planner.study import measured_steps
 from commeff.planner import predict
 

@@ -23,10 +23,12 @@ from commeff.experiments.cli import plan as cli_plan
 from commeff.experiments.cli.plan import plan as command
 from commeff.experiments.config import method_words
 from commeff.experiments.planning.evidence import LossLaw, assumptions
+from commeff.experiments.planning.models import models, named
 from commeff.experiments.planning.plan import policy_words
-from commeff.experiments.planning.question import POLICY, SHAPE, models, named, read_method, read_question
+from commeff.experiments.planning.question import POLICY, SHAPE, read_question
 from commeff.experiments.planning.scale import setting, workloads
 from commeff.experiments.planning.sweeps import bandwidth_sweep, largest, states
+from commeff.experiments.planning.worker_words import read_method
 from commeff.experiments.studies.planner.joint import Joint, shares
 from commeff.experiments.studies.planner.study import (
     BATCH_TOKENS,

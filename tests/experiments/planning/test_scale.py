@@ -19,12 +19,13 @@ from commeff.cluster.billing import Billing
 from commeff.experiments.cli.scale import scale
 from commeff.experiments.config.plugins import adopt
 from commeff.experiments.config.schema import built_in
-from commeff.experiments.planning.question import MethodWords, read_question
+from commeff.experiments.planning.question import read_question
 from commeff.experiments.planning.scale.modelled import curves, point, profiled, read_methods
 from commeff.experiments.planning.scale.page import Study, model_study, page, save
 from commeff.experiments.planning.scale.picture import IDEAL, figure
 from commeff.experiments.planning.scale.setting import ScalingSetting, read_setting
 from commeff.experiments.planning.scale.workloads import WORKLOADS, Workload
+from commeff.experiments.planning.worker_words import MethodWords
 from commeff.planner import predict
 
 CORE = GPU("a core", memory_bytes=2**30, memory_bandwidth=1e10, peak_flops={"fp32": 1e11})

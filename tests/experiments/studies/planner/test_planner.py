@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.experiments.planning.question import named
+from commeff.experiments.planning.models import named
 from commeff.experiments.studies.planner import baselines, lectures, measured, runs
 from commeff.experiments.studies.planner.fit import BOUNDS, TABLES, Measured, fit, mape, spread
 from commeff.experiments.studies.planner.published import rows
