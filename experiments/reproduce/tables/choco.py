@@ -9,11 +9,11 @@ settings = {"compressors": "the largest 1 %, 1 % at random (unscaled), 16 levels
             "gamma": "0.04, 0.01, 0.34", "rate": "0.1 d / (t + d), d numbers", "regulariser": "1 / number of samples", "workers": "9, ring"}
 left_open = {"data": "w8a, 39,799 training samples of 300 features, in place of epsilon's 400,000 of 2,000, which was not at hand; 3 % have "
                      "the rarer label, where epsilon's are even",
-             "steps": "1,200, 0.27 epochs, where the repository has 10 epochs"}
+             "steps": "3,000, 0.68 epochs, where the repository has 10 epochs"}
 base = {"task": "logistic", "task.data": "w8a", "task.l2": 2.5e-5, "task.batch": 1, "task.shards": 1, "workers": 9, "topology": "ring",
-        "optimizer.lr": 0.1, "schedule": "inverse_time", "schedule.delay": 301, "steps": 1200, "evaluate_every": 50, "checkpoint_every": 0,
+        "optimizer.lr": 0.1, "schedule": "inverse_time", "schedule.delay": 301, "steps": 3000, "evaluate_every": 50, "checkpoint_every": 0,
         "engine": "vmap"}
-seeds = [0, 1, 2, 3, 4]
+seeds = [*range(5, 15)]  # of five others, 0 to 4, one had not got there after 1,200 steps
 loss, steps, sent = final("train_loss"), to("train_loss", 0.12, of="step"), to("train_loss", 0.12)
 show = [loss, steps, sent, "wire_bytes", "consensus_distance"]
 _data = {"task.partition": ["iid", "shards"]}
@@ -33,5 +33,5 @@ def claims(r):
 
 names = {"gossip": "plain gossip", "top_k": "largest 1 %", "random_k": "1 % at random", "qsgd": "16 levels", "iid": "shuffled", "shards": "sorted by label"}
 figure = {"x": "wire_bytes", "y": "train_loss", "panels": {"task.partition": "{}"}, "log": "xy"}
-scales = {"smoke": {"steps": 4, "evaluate_every": 2, "seeds": [1]}}
-cost = {"smoke": "10 s", "full": "6 minutes of one core"}
+scales = {"smoke": {"steps": 4, "evaluate_every": 2, "seeds": [5]}}
+cost = {"smoke": "10 s", "full": "30 minutes of one core"}
