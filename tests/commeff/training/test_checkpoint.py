@@ -303,6 +303,7 @@ def test_what_cannot_be_written_ends_a_run_at_the_next_checkpoint_or_its_end(
         go(tmp_path, full, taken.append)
     assert taken[-1] == end
     assert threading.enumerate() == threads
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.pt", "previous.pt"][: fault // 4]
     assert ends_as_if_nothing_had_happened(tmp_path, fault - 2)
 
 
@@ -325,7 +326,10 @@ def test_an_interrupted_run_leaves_neither_half_a_checkpoint_nor_a_thread(tmp_pa
     assert ends_as_if_nothing_had_happened(tmp_path, 2)
 
 
-def test_an_interrupt_waits_for_what_is_being_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_waits_for_what_is_being_written(
+    fails: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     threads, interrupted = threading.enumerate(), threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -338,6 +342,8 @@ def test_an_interrupt_waits_for_what_is_being_written(tmp_path: Path) -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             assert interrupted.wait(owned.PATIENCE)
             time.sleep(owned.PAUSE)  # in which a run that does not wait goes on
+            if fails:
+                raise OSError("the disk is gone")
         write_document(path, state, *whose)
 
     before = signal.signal(signal.SIGINT, interrupt)
@@ -346,7 +352,8 @@ def test_an_interrupt_waits_for_what_is_being_written(tmp_path: Path) -> None:
             go(tmp_path, slow)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert (Checkpoints(tmp_path).step(), threading.enumerate()) == (8, threads)
+    assert (Checkpoints(tmp_path).step(), threading.enumerate()) == (6 if fails else 8, threads)
+    assert ("could not be written: the disk is gone" in caplog.text) == fails
 
 
 def waits() -> bool:
