@@ -25,7 +25,7 @@ ELSE = "it is another method's state, or another version's"
 
 
 class MemorySaver:
-    """Collects memories; nothing is copied.
+    """Collects memories; no tensor is copied.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,8 @@ class Checkpoints:
         """Until what is being written is there, or raise why it is not; every process calls it."""
         if self._writing is not None:
             thread, written = self._writing
-            thread.shutdown()
+            with thread:  # also after an interrupt: Python cannot end while torch writes
+                written.exception()
             self._writing = None
             written.result()
 
@@ -220,11 +221,13 @@ def ended(checkpoints: Checkpoints | None) -> Iterator[None]:
         return
     try:
         yield
+        checkpoints.wait()
     except BaseException:
-        with suppress(Exception):
+        try:
             checkpoints.wait()
+        except Exception as error:
+            LOG.warning("a checkpoint could not be written: %s", error)
         raise
-    checkpoints.wait()
 
 
 def share_out(tensors: Mapping[str, Boxes], processes: Processes) -> dict[str, Boxes]:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
+from threading import Event
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
@@ -22,6 +23,7 @@ from commeff.core import scheduled
 from commeff.experiments.tasks import Digits
 from commeff.experiments.tasks.digits import load_digits
 from commeff.training.checkpoint import Checkpoints
+from commeff.training.documents import read_document
 from commeff.training.recorder import Recorder
 from commeff.training.settings import RunSettings
 from commeff.training.trainer import train
@@ -72,7 +74,24 @@ def takes(build) -> bool:
     return True
 
 
-def run(name: str, folder: Path, stop: int | None = None):
+class Late(Checkpoints):
+    """Writes each one when the next is due or the run is over: what training shared with it is written over by then."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self._awaited = Event()
+
+    def save(self, *given):
+        assert self._awaited.wait(owned.PATIENCE)
+        super().save(*given)
+
+    def wait(self):
+        self._awaited.set()
+        super().wait()
+        self._awaited.clear()
+
+
+def run(name: str, folder: Path, stop: int | None = None, kind: type[Checkpoints] = Checkpoints):
     steps_taken = iter(range(STEPS + 1))
     task = Digits(WORKERS, seed=1, model="mlp", hidden=8, norm="batch", dropout=0.2, batch=8)
     return train(
@@ -81,7 +100,7 @@ def run(name: str, folder: Path, stop: int | None = None):
         Communicator(workers=WORKERS, seed=2),
         RunSettings(steps=STEPS, evaluate_every=3),
         recorder=Recorder(folder),
-        checkpoints=Checkpoints(folder),
+        checkpoints=kind(folder, MIDDLE),
         should_stop=lambda: next(steps_taken) == stop,
     )
 
@@ -89,9 +108,11 @@ def run(name: str, folder: Path, stop: int | None = None):
 def content(folder: Path):
     """Everything a run leaves behind, but for the seconds it took."""
     rows = [{key: value for key, value in row.items() if key != "seconds"} for row in Recorder(folder).rows()]
-    state = Checkpoints(folder).load()
-    assert state is not None
-    return rows, {key: value for key, value in state.items() if key not in ("seconds", "row")}
+    return rows, state(folder / "latest.pt")
+
+
+def state(path: Path):
+    return {key: value for key, value in read_document(path)["state"].items() if key not in ("seconds", "row")}
 
 
 def same(left, right, where=""):
@@ -119,6 +140,8 @@ def test_a_stopped_run_ends_where_it_would_have(part, tmp_path):
     in_a_fork(end, tmp_path, MIDDLE, names)
     for name in names:
         agree(tmp_path, MIDDLE, name)
+        middle, late = (state(tmp_path / f"{name}-{kind}" / "previous.pt") for kind in (MIDDLE, "whole"))
+        same(middle, late, name)
 
 
 @pytest.mark.slow
@@ -140,7 +163,7 @@ def in_a_fork(work, top: Path, stop: int, names: Iterable[str]) -> None:
 
 def begin(top: Path, stop: int, names: Iterable[str]) -> None:
     for name in names:
-        run(name, top / f"{name}-whole")
+        run(name, top / f"{name}-whole", kind=Late)
         assert run(name, top / f"{name}-{stop}", stop)["state"] == "stopped"
 
 

@@ -14,7 +14,7 @@ from commeff.compressors import Natural, TopK
 from commeff.core import Grouped, Strategy
 from commeff.core.addresses import Address, BoxNames
 from commeff.core.factories import decaying_matrices, scheduled
-from commeff.core.saving import Fresh, MemoryLoader, boxes_of, is_table
+from commeff.core.saving import Fresh, MemoryLoader, MemorySaver, boxes_of, is_table
 from commeff.laws.problem import slope
 from commeff.sharding.parts import Part
 from commeff.sharding.pieces import on_pieces
@@ -111,6 +111,13 @@ def test_what_is_saved_is_a_copy_and_what_is_loaded_too():
     for each in (strategy, other):
         go_on(each, x, communicator, range(2, 4))
     assert all(torch.equal(saved[name], value) for name, value in before.items())
+
+
+def test_values_are_saved_as_they_are_now():
+    saver, values = MemorySaver(BoxNames(ColumnMap.of(LAYOUT))), [1]
+    saver.shared(Address.of(LAYOUT.d).child("values"), values)
+    values.append(2)
+    assert saver.values == {"values": [1]}
 
 
 def test_a_schedule_goes_on_where_memories_begin_anew():

@@ -5,13 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 import signal
+import sys
 import threading
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -298,6 +303,7 @@ def test_what_cannot_be_written_ends_a_run_at_the_next_checkpoint_or_its_end(
         go(tmp_path, full, taken.append)
     assert taken[-1] == end
     assert threading.enumerate() == threads
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["latest.pt", "previous.pt"][: fault // 4]
     assert ends_as_if_nothing_had_happened(tmp_path, fault - 2)
 
 
@@ -318,3 +324,54 @@ def test_an_interrupted_run_leaves_neither_half_a_checkpoint_nor_a_thread(tmp_pa
     assert threading.enumerate() == threads
     assert [path.name for path in tmp_path.iterdir()] == ["latest.pt"]
     assert ends_as_if_nothing_had_happened(tmp_path, 2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_waits_for_what_is_being_written(
+    fails: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    threads, interrupted = threading.enumerate(), threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    def slow(path: Path, state: dict[str, Any], *whose: str) -> None:
+        if state["step"] == 8:
+            owned.until(waits, "the end of the run")
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            assert interrupted.wait(owned.PATIENCE)
+            time.sleep(owned.PAUSE)  # in which a run that does not wait goes on
+            if fails:
+                raise OSError("the disk is gone")
+        write_document(path, state, *whose)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            go(tmp_path, slow)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (Checkpoints(tmp_path).step(), threading.enumerate()) == (6 if fails else 8, threads)
+    assert ("could not be written: the disk is gone" in caplog.text) == fails
+
+
+def waits() -> bool:
+    """Whether the main thread waits for a checkpoint."""
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
+    return any(inner.f_code is Checkpoints.wait.__code__ for inner, _ in walk_stack(frame))
+
+
+def test_a_run_that_fails_tells_of_a_checkpoint_that_could_not_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fail(step: int) -> None:
+        if step == 3:
+            raise RuntimeError("the task fails")
+
+    with pytest.raises(RuntimeError, match="the task fails"):
+        go(tmp_path, full, fail)
+    assert re.search(r"could not be written: .*No space left on device: \S*latest\.pt", caplog.text)
