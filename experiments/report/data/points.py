@@ -19,8 +19,8 @@ import pandas as pd
 
 from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantError, constant
 from commeff.experiments.report.data.formula import Formula
-from commeff.experiments.report.data.grids import StoredGrid, choose, leaves
-from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
+from commeff.experiments.report.data.grids import StoredGrid, leaves, planned_runs
+from commeff.experiments.report.data.records import UNFINISHED, Record
 from commeff.experiments.report.data.statistics import interval, spans
 from commeff.experiments.report.data.variants import RecordedRun, group, is_number
 from commeff.require import did_you_mean
@@ -95,9 +95,7 @@ class PointTable:
 
 def stored_runs(store: Path, grid: str | None, named: Collection[str]) -> list[FigureRun]:
     """The runs of a store, or of one grid, as `tuned` has them."""
-    by_id = {record.id: drawable(record) for record in read_store(store)}
-    plan = choose(store, grid, [*by_id.values()])
-    return tuned(plan, {cell.run: by_id.get(cell.run) or read_record(store / cell.run) for cell in plan.cells}, named)
+    return tuned(*planned_runs(store, grid), named)
 
 
 def tuned(grid: StoredGrid, records: Mapping[str, Record], named: Collection[str]) -> list[FigureRun]:

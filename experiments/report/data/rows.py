@@ -123,7 +123,7 @@ def table_row(
 
 
 def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
-    if other is None or other is variant or other.task != variant.task:
+    if other is None or other is variant:
         return None
     return paired(variant.finals(metric), other.finals(metric), log=metric in variant.logs)
 
