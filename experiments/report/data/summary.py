@@ -127,18 +127,20 @@ def findings(analysis: Analysis) -> list[str]:
     measured = [row for row in analysis.rows if analysis.metric in row.finals]
     if len(analysis.rows) < 2 or not measured:
         return []
-    named = {*nameable(row.variant for row in measured)}
-    good = [row for row in measured if row.variant in named]
-    left = [row for row in analysis.rows if row not in good and (row in measured or row.variant.chosen.doubts)]
-    lines = [_best(task, good, analysis) for task in analysis.champions]
-    tasks = dict.fromkeys(row.variant.task for row in good)
-    lines += [_cheapest([row for row in good if row.variant.task == task], analysis) for task in tasks]
+    good: dict[str, list[TableRow]] = {}  # by task
+    for task in dict.fromkeys(row.variant.task for row in measured):
+        rows = [row for row in measured if row.variant.task == task]
+        named = nameable(row.variant for row in rows)
+        good[task] = [row for row in rows if row.variant in named]
+    every = [row for rows in good.values() for row in rows]
+    left = [row for row in analysis.rows if row not in every and (row in measured or row.variant.chosen.doubts)]
+    lines = [_best(task, good[task], analysis) for task in analysis.champions]
+    lines += [_cheapest(rows, analysis) for rows in good.values() if rows]
     return [line for line in (*lines, _worse(measured, analysis), _doubtful(left), _few(measured, analysis)) if line]
 
 
-def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
+def _best(task: str, rows: Sequence[TableRow], analysis: Analysis) -> str:
     """The best mean among the variants of a task, and what these seeds do not separate from it."""
-    rows = [row for row in good if row.variant.task == task]
     top = next(row for row in rows if row.variant is analysis.champions[task])
     if len(rows) < 2:
         return ""
