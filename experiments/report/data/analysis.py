@@ -16,7 +16,6 @@ from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,
     LOSSES,
-    HalfDense,
     TableRow,
     Target,
     half_dense,
@@ -65,9 +64,9 @@ class Analysis:
         return next(iter(self.targets.values()), None)
 
     @cached_property
-    def half_dense(self) -> HalfDense | None:
-        """What dense psgd would send with 16-bit numbers."""
-        return half_dense(self.rows) if self.half else None
+    def half_dense(self) -> dict[str, float | None]:
+        """What dense psgd would send with 16-bit numbers, by the columns of the main table."""
+        return half_dense(self.rows) if self.half else {}
 
     @cached_property
     def parts(self) -> tuple[Analysis, ...]:

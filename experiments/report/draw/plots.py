@@ -115,7 +115,8 @@ def tradeoff(analysis: Analysis) -> Figure | None:
     if not spots:
         return None
     data = pd.DataFrame(rows, columns=["variant", "wire_bytes", metric, "interval", "n"])
-    reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
+    dense = analysis.half_dense.get("wire_bytes")
+    reference = None if dense is None else dense * scale
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
         f"scale. Bars are 95 % intervals over seeds (Student's t, n = {span(data['n'])}), cut where they leave the "

@@ -168,7 +168,7 @@ def test_of_several_baselines_those_in_doubt_are_none(tmp_path: Path) -> None:
     assert [base.labels["optimizer.lr"] for base in analysis.baselines] == ["0.1"]
     (learned_nothing,) = (row for row in analysis.rows if row.variant.labels["optimizer.lr"] == "0.0")
     assert learned_nothing.difference is not None
-    assert analysis.half_dense is not None, "all psgd sends the same"
+    assert analysis.half_dense, "all psgd sends the same"
 
 
 def test_one_that_explodes_and_one_at_chance_are_in_no_headline_and_pale_in_the_table(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def test_the_16_bit_row_can_be_left_out(tmp_path: Path) -> None:
         assert ("16-bit" in told.stdout) is counted
         assert ("16-bit" in (store / "report" / "report.md").read_text()) is counted
     forge(tmp_path / "other", RUNS, half_dense=False)
-    assert analyse(tmp_path / "other").half_dense is None
-    assert analyse(tmp_path / "other", half=True).half_dense is not None
+    assert not analyse(tmp_path / "other").half_dense
+    assert analyse(tmp_path / "other", half=True).half_dense
 
 
 def test_labels_and_order_of_a_style_reach_latex(tmp_path: Path) -> None:
