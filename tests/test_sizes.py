@@ -32,7 +32,7 @@ LINES = {  # of Python, with docstrings
     "experiments/measure": 1036,
     "experiments/planning": 3708,
     "experiments/python": 712,
-    "experiments/report": 6791,
+    "experiments/report": 6662,
     "experiments/reproduce": 5481,
     "experiments/run": 2752,
     "experiments/sinks": 207,

@@ -9,14 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from commeff.experiments.config.registry import UnknownPart, known, targets_in
-from commeff.experiments.report.data.grids import StoredGrid, choose
+from commeff.experiments.report.data.grids import StoredGrid, planned_runs
 from commeff.experiments.report.data.names import quoted
-from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
+from commeff.experiments.report.data.records import UNFINISHED, Record
 from commeff.experiments.report.data.rows import (
     DENSE,
     FINALS,
     LOSSES,
-    HalfDense,
     TableRow,
     Target,
     half_dense,
@@ -65,9 +64,9 @@ class Analysis:
         return next(iter(self.targets.values()), None)
 
     @cached_property
-    def half_dense(self) -> HalfDense | None:
-        """What dense psgd would send with 16-bit numbers."""
-        return half_dense(self.rows) if self.half else None
+    def half_dense(self) -> dict[str, float | None]:
+        """What dense psgd would send with 16-bit numbers, by the columns of the main table."""
+        return half_dense(self.rows) if self.half else {}
 
     @cached_property
     def parts(self) -> tuple[Analysis, ...]:
@@ -159,13 +158,9 @@ def analyse(
     half: bool | None = None,
 ) -> Analysis:
     """Read a store and compute everything; see `commeff.experiments.report.write.writing.write_report`."""
-    records = read_store(store)
-    plan = choose(store, grid, records)
+    plan, by_id = planned_runs(store, grid)
     if not plan.cells:
         raise ValueError(f"{store} holds no runs; `commeff train --store {store}` makes one")
-    by_id = {record.id: record for record in records}
-    by_id |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in by_id}
-    by_id = {name: drawable(record) for name, record in by_id.items()}
     chosen = _metric(plan, metric, list(by_id.values()))
     variants = by_logarithm(group(plan, by_id, chosen), {chosen, *LOSSES})
     bases = _baselines(variants, baseline if baseline is not None else plan.baseline)
@@ -176,11 +171,9 @@ def analyse(
         reference = next((base for base in bases if base.task == task), top)
         if goal := _target(plan, chosen, target, reference):
             goals[task] = goal
-    counted = plan.half if half is None else half
     rows = tuple(table_row(v, chosen, bases, champions.get(v.task), goals.get(v.task)) for v in variants)
-    named = prominent(variants, bases, chosen)
-    every = tuple(by_id.values())
-    return Analysis(store, plan, rows, chosen, bases, champions, goals, named, every, half=counted)
+    named, counted = prominent(variants, bases, chosen), plan.half if half is None else half
+    return Analysis(store, plan, rows, chosen, bases, champions, goals, named, tuple(by_id.values()), half=counted)
 
 
 def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from commeff.experiments.config.registry import split
 from commeff.experiments.config.schema import VERSION
-from commeff.experiments.report.data.records import Record
+from commeff.experiments.report.data.records import Record, drawable, read_record, read_store
 from commeff.experiments.run.naming import BESIDE, IRRELEVANT
 from commeff.experiments.run.reading import read_mapping, run_name
 from commeff.experiments.run.store import check_grid
@@ -53,6 +53,14 @@ def choose(store: Path, name: str | None, records: Sequence[Record]) -> StoredGr
     """The grid called `name`; without a name the only one, or what the runs themselves show if there is none."""
     files = check_grid(store, name)
     return read_grid(files[name or next(iter(files))]) if files else derive(store, records)
+
+
+def planned_runs(store: Path, name: str | None) -> tuple[StoredGrid, dict[str, Record]]:
+    """The grid that `choose` chooses, and all runs of it and of the store by name, as far as they can be shown."""
+    records = read_store(store)
+    plan, by_id = choose(store, name, records), {record.id: record for record in records}
+    by_id |= {cell.run: read_record(store / cell.run) for cell in plan.cells if cell.run not in by_id}
+    return plan, {run: drawable(record) for run, record in by_id.items()}
 
 
 def read_grid(path: Path) -> StoredGrid:

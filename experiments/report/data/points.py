@@ -19,8 +19,8 @@ import pandas as pd
 
 from commeff.experiments.catalogue.constants import NAMES, PARTS, NoConstantError, constant
 from commeff.experiments.report.data.formula import Formula
-from commeff.experiments.report.data.grids import StoredGrid, choose, leaves
-from commeff.experiments.report.data.records import UNFINISHED, Record, drawable, read_record, read_store
+from commeff.experiments.report.data.grids import StoredGrid, leaves, planned_runs
+from commeff.experiments.report.data.records import UNFINISHED, Record
 from commeff.experiments.report.data.statistics import interval, spans
 from commeff.experiments.report.data.variants import RecordedRun, group, is_number
 from commeff.require import did_you_mean
@@ -40,6 +40,11 @@ class FigureRun:
     def settings(self) -> dict[str, str]:
         """All keys that decide the result, seeds too."""
         return leaves(self.record.config) | ({NAME: self.name} if self.name else {})
+
+    @property
+    def but_seeds(self) -> dict[str, str]:
+        """All keys that decide the result but seeds."""
+        return {key: value for key, value in self.settings.items() if key.split(".")[-1] != "seed"}
 
     @property
     def known(self) -> bool:
@@ -95,9 +100,7 @@ class PointTable:
 
 def stored_runs(store: Path, grid: str | None, named: Collection[str]) -> list[FigureRun]:
     """The runs of a store, or of one grid, as `tuned` has them."""
-    by_id = {record.id: drawable(record) for record in read_store(store)}
-    plan = choose(store, grid, [*by_id.values()])
-    return tuned(plan, {cell.run: by_id.get(cell.run) or read_record(store / cell.run) for cell in plan.cells}, named)
+    return tuned(*planned_runs(store, grid), named)
 
 
 def tuned(grid: StoredGrid, records: Mapping[str, Record], named: Collection[str]) -> list[FigureRun]:
@@ -206,21 +209,15 @@ def in_words(left_out: Mapping[str, int]) -> str:
 
 def _refuse_what_varies(runs: Sequence[FigureRun], kind: Mapping[str, str], per: Sequence[str]) -> None:
     """Refuse keys that vary among runs which are the same at the axes and in what tells lines apart."""
-    flat = [{key: v for key, v in run.settings.items() if key.split(".")[-1] != "seed"} for run in runs]
-    varying = [key for key in dict.fromkeys(key for run in flat for key in run) if len({s.get(key) for s in flat}) > 1]
+    table = pd.DataFrame([run.but_seeds for run in runs]).fillna("none")
     parts = [name.partition(".")[0] for name, role in kind.items() if role == "constant"]
-    free = {*kind, *per} | {key for key in varying if key.partition(".")[0] in parts}
-    groups: dict[tuple[str | None, ...], list[dict[str, str]]] = {}
-    for settings in flat:
-        groups.setdefault(tuple(settings.get(key) for key in sorted(free)), []).append(settings)
-    loose = [
-        key
-        for key in varying
-        if key not in free and key != NAME and any(len({run.get(key) for run in g}) > 1 for g in groups.values())
-    ]
+    varying = [key for key in table if table[key].nunique() > 1]
+    free = [key for key in varying if key in {*kind, *per} or key.partition(".")[0] in parts]
+    alike = table.groupby(free) if free else table
+    loose = [key for key in varying if key not in (*free, NAME) and np.max(alike[key].nunique()) > 1]
     loose = [key for key in loose if key.rpartition(".")[0] not in loose]  # a part, not all that it brings along
     if loose:
-        values = dict.fromkeys(str(settings.get(loose[0], "none")) for settings in flat)
+        values = dict.fromkeys(table[loose[0]])
         raise ValueError(
             f"{' and '.join(loose)} must be at an axis, tell lines apart or be fixed, got {loose[0]} "
             f"{', '.join(values)}: a mean over them says nothing; add --per {loose[0]} (in Python, by) or --only "
@@ -246,7 +243,7 @@ def _rows(runs: Sequence[FigureRun], x: Formula, y: Formula, per: Sequence[str],
             formula(lambda name: run.value(name, curves), run.last, run.until)  # noqa: B023
             for formula in (x, y)
         )
-        point = repr(sorted((key, v) for key, v in run.settings.items() if key.split(".")[-1] != "seed"))
+        point = repr(sorted(run.but_seeds.items()))
         steps = run.record.curve["step"].tolist() if curves else [0]
         for step, one, other in zip(
             steps, *(np.broadcast_to(v, len(steps)).tolist() for v in (x_of, y_of)), strict=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from commeff.experiments.report.data.statistics import Estimate
@@ -97,16 +97,11 @@ def decimals(estimates: Iterable[Estimate | None], of: Quantity) -> int | None:
     """
     linear = [estimate for estimate in estimates if estimate and not estimate.log]
     halves = sorted(estimate.half * of.scale for estimate in linear if estimate.half)
-    if of.unit == "%":
-        return min(max(_second(halves), 1), 2) if halves else 2
-    places = min(max(_second(halves), 2), 4) if halves else 3
+    fewest, usual, most = (1, 2, 2) if of.unit == "%" else (2, 3, 4)
+    second = 1 - math.floor(math.log10(halves[len(halves) // 2])) if halves else usual
+    places = min(max(second, fewest), most)
     least = min((max(abs(estimate.mean), estimate.half or 0.0) or math.inf for estimate in linear), default=math.inf)
-    return places if least * of.scale >= 10 ** (1 - places) else None
-
-
-def _second(halves: Sequence[float]) -> int:
-    """The decimals of the second digit of the middle one."""
-    return 1 - math.floor(math.log10(halves[len(halves) // 2]))
+    return places if of.unit == "%" or least * of.scale >= 10 ** (1 - places) else None
 
 
 def fixed(value: float, places: int | None, signed: bool = False) -> str:
@@ -119,11 +114,10 @@ def fixed(value: float, places: int | None, signed: bool = False) -> str:
     """
     if places is None:
         text = significant(abs(value))
-        return text if value == 0 else (MINUS if value < 0 else "+" if signed else "") + text
-    text = f"{abs(value):.{places}f}" if abs(value) < ABSURD else f"{abs(value):.1e}"
-    if float(text) == 0:
-        return text
-    return (MINUS if value < 0 else "+" if signed else "") + text
+    else:
+        text = f"{abs(value):.{places}f}" if abs(value) < ABSURD else f"{abs(value):.1e}"
+    sign = (MINUS if value < 0 else "+" if signed else "") if text.strip("0.") else ""  # 0.00 has none
+    return sign + text
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -158,10 +152,12 @@ def half_width(value: Estimate, of: Quantity, places: int | None) -> str:
     if value.half is None or value.log:
         return ""
     half = value.half * of.scale
+    if half == 0:
+        return "0"
     if of.unit == "%" and half > 100:
         return "over 100"
-    text = fixed(half, places) if half else "0"
-    return text if half == 0 or float(text.replace(",", "").replace(MINUS, "-")) else significant(half, 1)
+    text = fixed(half, places)
+    return text if text.strip("0.") else significant(half, 1)
 
 
 def between(value: Estimate, scale: float = 1.0) -> str:

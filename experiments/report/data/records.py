@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ UNFINISHED = ("running", "queued", "killed")
 COUNTED = ("workers", "nproc", "steps", "seed")  # whole numbers of a configuration
 LAST = 10_000  # signs of error.txt that are read
 LARGEST = 1e100  # of the numbers that are shown: their squares can be summed
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,24 +96,23 @@ def read_record(folder: Path) -> Record:
         return Record(folder.name, folder)
     faults: list[str] = []
     status = _status(folder / "status.json", faults)
-    unmeasured = status.get("state") == "done" and not (folder / "metrics.jsonl").is_file()
-    lacking = [f"{folder.name}/metrics.jsonl is missing"] * unmeasured
-    summary = _mapping(folder / "summary.json", json.loads, faults, expected=status.get("state") == "done")
+    done = status.get("state") == "done"
+    summary = _read(folder / "summary.json", read_mapping, faults, expected=done) or {}
     state = state_of(status, bool(summary))
-    curve = _curve(folder / "metrics.jsonl", faults)
+    curve = _curve(folder / "metrics.jsonl", faults, expected=done)
     reason = str(summary.get("reason") or "") or _blown_up(summary, curve)
     return Record(
         id=folder.name,
         folder=folder,
         state="diverged" if state == "done" and reason else state,
         config=_config(folder / "config.yaml", faults),
-        environment=_mapping(folder / "env.json", json.loads, faults),
+        environment=_read(folder / "env.json", read_mapping, faults) or {},
         status=status,
         summary=summary,
         curve=curve,
         error=_last_words(folder / "error.txt"),
         reason=reason,
-        faults=(*faults, *lacking),
+        faults=tuple(faults),
     )
 
 
@@ -139,7 +139,7 @@ def _wild(numbers: Any) -> Any:
 
 
 def _status(path: Path, faults: list[str]) -> dict[str, Any]:
-    content = _mapping(path, json.loads, faults)
+    content = _read(path, read_mapping, faults) or {}
     status = typed(content)
     if content and (
         len(status) < sum(fact is not None for fact in content.values()) or status.get("state") not in STATES
@@ -150,7 +150,7 @@ def _status(path: Path, faults: list[str]) -> dict[str, Any]:
 
 def _config(path: Path, faults: list[str]) -> dict[str, Any]:
     """The configuration of a run, {} where the file holds none."""
-    config = _mapping(path, parse_yaml, faults)
+    config = _read(path, partial(read_mapping, parse=parse_yaml), faults) or {}
     numbers = all(isinstance(config[key], int) and config[key] >= 0 for key in COUNTED if key in config)
     parts = all(isinstance(config[group], dict) for group in GROUPS if group in config)
     if not numbers or not parts:
@@ -160,9 +160,9 @@ def _config(path: Path, faults: list[str]) -> dict[str, Any]:
     return names
 
 
-def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -> dict[str, Any]:
+def _read(path: Path, read: Callable[[Path], T], faults: list[str], expected: bool = True) -> T | None:
     try:
-        return read_mapping(path, parse)
+        return read(path)
     except FileNotFoundError:
         if expected:
             faults.append(f"{path.parent.name}/{path.name} is missing")
@@ -170,19 +170,12 @@ def _mapping(path: Path, parse: Any, faults: list[str], expected: bool = True) -
         faults.append(f"{path.parent.name}/{path.name} cannot be read")
     except ValueError as error:
         faults.append(f"{path.parent.name}/{path.name} cannot be read: {error}")
-    return {}
+    return None
 
 
-def _curve(path: Path, faults: list[str]) -> pd.DataFrame:
+def _curve(path: Path, faults: list[str], expected: bool) -> pd.DataFrame:
     """The evaluations in order. A last line that a crash cut off does not count; any other damage is a fault."""
-    try:
-        lines = read_text(path).split("\n")
-    except FileNotFoundError:
-        return pd.DataFrame()
-    except OSError:
-        faults.append(f"{path.parent.name}/{path.name} cannot be read")
-        return pd.DataFrame()
-    rows = []
+    lines, rows = (_read(path, read_text, faults, expected) or "").split("\n"), []
     for number, line in enumerate(lines[:-1], start=1):
         try:
             row = {name: float(value) for name, value in json.loads(line).items() if isinstance(value, (int, float))}

@@ -92,15 +92,6 @@ class TableRow:
     reached: Reached | None
 
 
-@dataclass(frozen=True)
-class HalfDense:
-    """What dense psgd would send with 16-bit numbers: counted, not run, so without any claim on accuracy."""
-
-    payload_bytes: float
-    wire_bytes: float
-    saving: float | None
-
-
 def table_row(
     variant: Variant, metric: str, bases: Sequence[Variant], champion: Variant | None, goal: Target | None
 ) -> TableRow:
@@ -123,7 +114,7 @@ def table_row(
 
 
 def _paired(variant: Variant, other: Variant | None, metric: str) -> Estimate | None:
-    if other is None or other is variant or other.task != variant.task:
+    if other is None or other is variant:
         return None
     return paired(variant.finals(metric), other.finals(metric), log=metric in variant.logs)
 
@@ -137,17 +128,18 @@ def _reached(variant: Variant, goal: Target) -> Reached:
     return Reached(len(table), len(ended), values)
 
 
-def half_dense(rows: tuple[TableRow, ...]) -> HalfDense | None:
-    """Bytes of dense psgd with 16-bit numbers; None where it did not run, or sent more with some settings."""
+def half_dense(rows: tuple[TableRow, ...]) -> dict[str, float | None]:
+    """What dense psgd would send with 16-bit numbers, by the columns of the main table: counted, not run, so without
+    any claim on accuracy. {} where it did not run, or sent more with some settings.
+    """
     dense = [row for row in rows if row.variant.has(DENSE) and {"payload_bytes", "wire_bytes"} <= row.finals.keys()]
-    if len({(row.finals["payload_bytes"].mean, row.finals["wire_bytes"].mean) for row in dense}) != 1:
-        return None
-    row = dense[0]
-    bits = WIDTHS.get(row.variant.runs[0].setting("task.dtype") or "float32")
+    sent = {(row.finals["payload_bytes"].mean, row.finals["wire_bytes"].mean) for row in dense}
+    bits = WIDTHS.get(dense[0].variant.runs[0].setting("task.dtype") or "float32") if len(sent) == 1 else None
     if bits is None:
-        return None
-    payload, wire = (row.finals[name].mean * 16 / bits for name in ("payload_bytes", "wire_bytes"))
-    return HalfDense(payload, wire, row.saving and row.saving * bits / 16)
+        return {}
+    ((payload, wire),) = sent
+    saving = dense[0].saving and dense[0].saving * bits / 16
+    return {"payload_bytes": payload * 16 / bits, "wire_bytes": wire * 16 / bits, "saving": saving}
 
 
 def nameable(variants: Iterable[Variant]) -> list[Variant]:

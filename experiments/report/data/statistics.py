@@ -93,10 +93,7 @@ def interval(values: Iterable[float], log: bool) -> tuple[float, float, float]:
     [1.0, 0.179, 5.595]
     """
     finite = [value for value in values if math.isfinite(value)]
-    if log and finite and min(finite) > 0:
-        mean, low, high = map(math.exp, interval([math.log(value) for value in finite], log=False))
-        return mean, low, high
-    result = estimate(finite)
+    result = estimate(finite, log and min(finite, default=0.0) > 0)
     return (result.mean, *result.ends) if result else (math.nan, math.nan, math.nan)
 
 

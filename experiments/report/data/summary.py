@@ -127,23 +127,20 @@ def findings(analysis: Analysis) -> list[str]:
     measured = [row for row in analysis.rows if analysis.metric in row.finals]
     if len(analysis.rows) < 2 or not measured:
         return []
-    named = {*nameable(row.variant for row in measured)}
-    good = [row for row in measured if row.variant in named]
-    left = [row for row in analysis.rows if row not in good and (row in measured or row.variant.chosen.doubts)]
-    lines = [_best(task, good, analysis) for task in analysis.champions]
-    tasks = dict.fromkeys(row.variant.task for row in good)
-    lines += [_cheapest([row for row in good if row.variant.task == task], analysis) for task in tasks]
-    lines += [
-        _worse(measured, analysis),
-        _doubtful(left),
-        _few(measured, analysis),
-    ]
-    return [line for line in lines if line]
+    good: dict[str, list[TableRow]] = {}  # by task
+    for task in dict.fromkeys(row.variant.task for row in measured):
+        rows = [row for row in measured if row.variant.task == task]
+        named = nameable(row.variant for row in rows)
+        good[task] = [row for row in rows if row.variant in named]
+    every = [row for rows in good.values() for row in rows]
+    left = [row for row in analysis.rows if row not in every and (row in measured or row.variant.chosen.doubts)]
+    lines = [_best(task, good[task], analysis) for task in analysis.champions]
+    lines += [_cheapest(rows, analysis) for rows in good.values() if rows]
+    return [line for line in (*lines, _worse(measured, analysis), _doubtful(left), _few(measured, analysis)) if line]
 
 
-def _best(task: str, good: Sequence[TableRow], analysis: Analysis) -> str:
+def _best(task: str, rows: Sequence[TableRow], analysis: Analysis) -> str:
     """The best mean among the variants of a task, and what these seeds do not separate from it."""
-    rows = [row for row in good if row.variant.task == task]
     top = next(row for row in rows if row.variant is analysis.champions[task])
     if len(rows) < 2:
         return ""
@@ -177,32 +174,35 @@ def _with(name: str, others: Sequence[TableRow]) -> str:
 
 def _cheapest(good: Sequence[TableRow], analysis: Analysis) -> str:
     """The row that saves most among those whose mean is within a point (or 1 % of the loss) of their baseline's."""
-    bases = {row.variant for row in good}
-    close = [row for row in good if row.baseline in bases and row.saving and row.saving > 1 and _within(row, analysis)]
-    row = max(close, key=lambda row: row.saving or 0.0, default=None)
-    if row is None or row.saving is None or row.difference is None or row.baseline is None:
+    finals = {row.variant: row.finals[analysis.metric] for row in good}
+    sign = 1.0 if higher_is_better(analysis.metric) else -1.0
+    close: list[tuple[float, TableRow, str, Estimate, float]] = []
+    for row in good:
+        if row.baseline in finals and row.difference and row.saving and row.saving > 1:
+            allowed = allowance(1.0 if row.difference.log else finals[row.baseline].mean, analysis.metric)
+            if sign * row.difference.shift >= -allowed:
+                close.append((row.saving, row, row.baseline.name, row.difference, allowed))
+    if not close:
         return ""
-    ties = [other for other in close if other is not row and other.saving == row.saving]
+    saving, row, base, difference, allowed = max(close, key=lambda one: one[0])
+    ties = [other for other_saving, other, *_ in close if other is not row and other_saving == saving]
     sends = f"{_with(row.variant.name, ties)} send" if ties else f"{quoted(row.variant.name)} sends"
     again = f"{quoted(row.variant.name)} " * bool(ties)
     near = "one point" if higher_is_better(analysis.metric) else "1 %"
-    differences, kind = [other.difference for other in good], "ratio" if row.difference.log else "difference"
+    differences, kind = [other.difference for other in good], "ratio" if difference.log else "difference"
     return (
-        f"Fewest bytes with a mean within {near} of {quoted(row.baseline.name)}: {sends} "
-        f"{significant(row.saving)}{TIMES} less on the wire, {again}at a {kind} of "
-        f"{_number(row.difference, differences, analysis, signed=True)}{_caveat(row, analysis, near)}."
+        f"Fewest bytes with a mean within {near} of {quoted(base)}: {sends} "
+        f"{significant(saving)}{TIMES} less on the wire, {again}at a {kind} of "
+        f"{_number(difference, differences, analysis, signed=True)}{_caveat(difference, allowed, near)}."
     )
 
 
-def _caveat(row: TableRow, analysis: Analysis, near: str) -> str:
+def _caveat(difference: Estimate, allowed: float, near: str) -> str:
     """What the interval of a difference leaves of the claim that it is small."""
-    difference, base = row.difference, row.baseline.final(analysis.metric) if row.baseline else None
-    if difference is None or base is None:
-        return ""
     seeds, caveats = _seeds([difference]), []
     if not difference.tells:
         caveats.append("do not separate the two" if difference.n > 1 else "does not separate the two")
-    if abs(difference.shift) + (difference.half or 0.0) > _allowed(difference, base, analysis):
+    if abs(difference.shift) + (difference.half or 0.0) > allowed:
         caveats.append(f"leave room for more than {near}")
     return f"; {seeds} {' and '.join(caveats)}" if caveats else ""
 
@@ -217,26 +217,10 @@ def _seeds(differences: Sequence[Estimate | None]) -> str:
     return f"{span(counts)} seed{'s' if max(counts) > 1 else ''}"
 
 
-def _within(row: TableRow, analysis: Analysis) -> bool:
-    base = row.baseline.final(analysis.metric) if row.baseline else None
-    if base is None or row.difference is None:
-        return False
-    sign = 1.0 if analysis.metric.endswith("accuracy") else -1.0
-    return sign * row.difference.shift >= -_allowed(row.difference, base, analysis)
-
-
-def _allowed(difference: Estimate, base: Estimate, analysis: Analysis) -> float:
-    """How much worse than the baseline still counts as near; of a ratio its logarithm."""
-    return allowance(1.0 if difference.log else base.mean, analysis.metric)
-
-
 def _worse(measured: Sequence[TableRow], analysis: Analysis) -> str:
-    sign = 1.0 if analysis.metric.endswith("accuracy") else -1.0
-    worse = [
-        row.variant.name
-        for row in measured
-        if row.difference and row.difference.tells and sign * row.difference.shift < 0
-    ]
+    sign = 1.0 if higher_is_better(analysis.metric) else -1.0
+    told = [(row.variant.name, row.difference.shift) for row in measured if row.difference and row.difference.tells]
+    worse = [name for name, shift in told if sign * shift < 0]
     return f"Worse than the baseline by more than the interval: {listed(worse)}." if worse else ""
 
 
@@ -251,11 +235,8 @@ def _doubtful(left: Sequence[TableRow]) -> str:
 
 def _few(measured: Sequence[TableRow], analysis: Analysis) -> str:
     least = min(row.finals[analysis.metric].n for row in measured)
-    if least >= FEW:
-        return ""
-    return (
-        f"Some variants have {least} seed{'s' if least > 1 else ''} only: too few to tell small differences from noise."
-    )
+    seeds = f"{least} seed{'s' if least > 1 else ''}"
+    return f"Some variants have {seeds} only: too few to tell small differences from noise." if least < FEW else ""
 
 
 def _number(value: Estimate, column: Sequence[Estimate | None], analysis: Analysis, signed: bool = False) -> str:

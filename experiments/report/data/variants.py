@@ -52,10 +52,8 @@ class RecordedRun:
     @cached_property
     def _settings(self) -> dict[str, str]:
         settings = dict(setting.split("=", 1) for setting in self.cell.settings or () if "=" in setting)
-        values = leaves(self.record.config)
-        for stronger in (settings, self.cell.labels):
-            values |= {key: value for key, value in stronger.items() if value}
-        return values
+        stronger = {key: value for key, value in (*settings.items(), *self.cell.labels.items()) if value}
+        return leaves(self.record.config) | stronger
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +71,11 @@ class Trial:
     @cached_property
     def doubts(self) -> str:
         """Why no headline may name it, in words, "" if one may: runs ended badly, or those done learned nothing."""
-        done = [run.record for run in self.runs if run.record.state == "done"]
-        lost = count_states([run for run in self.runs if run.record.state not in ("done", *UNFINISHED)])
-        if lost:
+        if lost := count_states([run for run in self.runs if run.record.state not in ("done", *UNFINISHED)]):
             seeds = f"{len(self.runs)} seed{'s' * (len(self.runs) > 1)}"
             return f"{', '.join(f'{count} {state}' for state, count in lost.items())} of {seeds}"
-        return (
-            "learned nothing: its loss is within 1 % of the initial model's"
-            if done and all(r.idle for r in done)
-            else ""
-        )
+        idle = [run.record.idle for run in self.runs if run.record.state == "done"]
+        return "learned nothing: its loss is within 1 % of the initial model's" if idle and all(idle) else ""
 
     def finals(self, metric: str) -> dict[int, float]:
         """Seed -> the number at the end, for the runs that are done and have it."""
@@ -164,7 +157,7 @@ def by_logarithm(variants: Sequence[Variant], metrics: Collection[str]) -> tuple
 def count_states(runs: Sequence[RecordedRun]) -> dict[str, int]:
     """The number of runs in each state, in the order of `STATES`."""
     counts = Counter(run.record.state for run in runs)
-    return {state: counts[state] for state in (*STATES, *sorted(counts.keys() - set(STATES))) if counts[state]}
+    return {state: counts[state] for state in STATES if counts[state]}
 
 
 def group(grid: StoredGrid, records: Mapping[str, Record], metric: str) -> tuple[Variant, ...]:

@@ -83,7 +83,7 @@ class VariantSeconds:
 
 @dataclass(frozen=True, eq=False)
 class Wallclock:
-    """All variants of a report on one place, by their numbers."""
+    """All variants of a report on one place, by their numbers; `work` is what they compute, where it is one thing."""
 
     place: Place
     rows: Mapping[int, VariantSeconds]
@@ -185,7 +185,9 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
     compared = {row.variant.number: _compared(row, rows, linked) for row in analysis.rows}
     base = rows[analysis.baselines[0].number] if analysis.baselines else None
-    return Wallclock(place, compared, _work([*rows.values()]), _latency_share(base, place, modeller))
+    jobs = [work(row.config) for row in rows.values() if row.timelines]
+    same = jobs[0] if len({job.flops for job in jobs}) == 1 else None
+    return Wallclock(place, compared, same, _latency_share(base, place, modeller))
 
 
 def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[str, Target]) -> VariantSeconds:
@@ -234,12 +236,6 @@ def _compared(
         return ratio.mean - 1.0 if ratio else 0.0
 
     return replace(variant, speed_up=speed_up, loses=in_words(cross_over(slowness)))
-
-
-def _work(rows: Sequence[VariantSeconds]) -> Work | None:
-    """What all variants compute; None where they differ or cannot be modelled."""
-    jobs = [work(row.config) for row in rows if row.timelines]
-    return jobs[0] if jobs and all(job.flops == jobs[0].flops for job in jobs) else None
 
 
 def _latency_share(base: VariantSeconds | None, place: Place, modeller: Modeller) -> float | None:

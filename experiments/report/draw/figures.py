@@ -85,7 +85,8 @@ class Look:
     @property
     def line(self) -> dict[str, Any]:
         """The arguments with which matplotlib draws a line so."""
-        return {"color": self.colour, "linestyle": self.dash, "linewidth": self.width, "marker": self.marker}
+        line = {"color": self.colour, "linestyle": self.dash, "linewidth": self.width, "marker": self.marker}
+        return line | {"fillstyle": "none" if self.hollow else "full"}
 
 
 def look(position: int) -> Look:
@@ -240,24 +241,20 @@ def canvas(figure: Figure) -> Canvas:
     """The whole figure, drawn; columns are as wide as the panels of the first row."""
     widths, height = [panel.width for panel in figure.panels[: figure.columns]], figure.panels[0].height
     wide, rows = sum(widths), math.ceil(len(figure.panels) / figure.columns)
-    longest = max((len(name) for name, _ in figure.legend), default=0)
-    columns = max(1, min(4, int(wide / (0.7 + letters(LETTER) * longest))))  # of the legend
-    names, rows_below = [name for name, _ in figure.legend], math.ceil(len(figure.legend) / columns)
+    names = [name for name, _ in figure.legend]
+    columns = max(1, min(4, int(wide / (0.7 + letters(LETTER) * max(map(len, names), default=0)))))  # of the legend
+    lines_below = math.ceil(len(names) / columns)
     if columns == 1:
         names = [folded(name, (wide - 0.7) / letters(1.0)) for name in names]
-        rows_below = sum(name.count("\n") + 1 for name in names)
-    below = 0.1 + letters(LINE) * rows_below if figure.legend else 0.0
+        lines_below = sum(name.count("\n") + 1 for name in names)
+    below = 0.1 + letters(LINE) * lines_below if names else 0.0
     size = (wide, height * rows + below)
     drawn = Canvas(figsize=size)
     for i, panel in enumerate(figure.panels):
         row, column = divmod(i, figure.columns)
         panel.draw(drawn.add_axes(panel.box(sum(widths[:column]), size[1] - (row + 1) * height, size)))
     if figure.legend:
-        fills: list[Any] = ["none" if entry.hollow else "full" for _, entry in figure.legend]
-        handles = [
-            Line2D([], [], **entry.line, markersize=4, fillstyle=fill)
-            for (_, entry), fill in zip(figure.legend, fills, strict=True)
-        ]
+        handles = [Line2D([], [], **entry.line, markersize=4) for _, entry in figure.legend]
         drawn.legend(handles, names, loc="lower center", ncols=columns, fontsize=letters(8))
     return drawn
 

@@ -109,6 +109,7 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
         label, aside = labels[i], frame.x1 + ASIDE * axes.figure.dpi
         offset = (np.array([aside, place]) - ends[i]) / point
         moved = abs(offset[1]) > 2 or ends[i, 0] < frame.x1 - 0.1 * frame.width
+        leader = {"arrowstyle": "-", "color": QUIET, "linestyle": ":", "linewidth": 0.7, "relpos": (0, 0.5)}
         axes.annotate(
             label.text,
             (label.x, label.y),
@@ -119,17 +120,7 @@ def end_labels(axes: Axes, labels: Sequence[Label]) -> None:
             color=label.colour,
             gid=f"variant-{label.number}",
             annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": QUIET,
-                "linestyle": ":",
-                "linewidth": 0.7,
-                "relpos": (0, 0.5),
-                "shrinkA": 1,
-                "shrinkB": 1,
-            }
-            if moved
-            else None,
+            arrowprops=leader | {"shrinkA": 1, "shrinkB": 1} if moved else None,
         )
 
 

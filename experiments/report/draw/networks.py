@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -81,30 +81,25 @@ def _pairs(topology: Topology, step: int) -> NDArray[np.int64]:
 
 def networks(analysis: Analysis) -> tuple[list[UsedTopology], list[str]]:
     """The different topologies of a grid with the variants on them, and a line for each that cannot be built."""
-    users: dict[tuple[str, str], list[str]] = {}
-    faults: list[str] = []
-    for variant in analysis.variants:
-        record = next((run.record for run in variant.runs if "topology" in run.record.config), None)
-        if record is not None:
-            node = record.config["topology"]
-            try:
-                stored = inside(node, record.folder)
-                users.setdefault((json.dumps(node, sort_keys=True), json.dumps(stored)), []).append(variant.name)
-            except ValueError as error:
-                faults.append(f"topology {title(node)} is not drawn: {error}")
     from commeff.experiments.config import build
 
-    topologies = []
-    for (text, stored), names in users.items():
+    drawn: dict[str, UsedTopology] = {}
+    faults: dict[str, str] = {}
+    for variant in analysis.variants:
+        record = next((run.record for run in variant.runs if "topology" in run.record.config), None)
+        if record is None:
+            continue
+        text = json.dumps(record.config["topology"], sort_keys=True)
         try:
-            node = json.loads(stored)
+            node = inside(record.config["topology"], record.folder)
             if (largest := _largest(node)) > MOST:
                 raise ValueError(f"reports build topologies of at most {MOST:,} workers, got {largest:,}")
-            built = build.topology({"topology": node})
-            topologies.append(UsedTopology(title(json.loads(text)), built, tuple(names)))
+            key = text + json.dumps(node)
+            used = drawn.get(key) or UsedTopology(title(json.loads(text)), build.topology({"topology": node}), ())
+            drawn[key] = replace(used, users=(*used.users, variant.name))
         except Exception as error:  # of a plug-in, or of arguments that somebody wrote by hand
-            faults.append(f"topology {text[:300]} cannot be built: {error}")
-    return topologies, list(dict.fromkeys(faults))
+            faults[text] = f"topology {text[:300]} cannot be built: {error}"
+    return [*drawn.values()], [*faults.values()]
 
 
 def _largest(node: object) -> int:

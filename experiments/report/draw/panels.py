@@ -169,8 +169,8 @@ def top(lines: Sequence[Line]) -> float:
 
 
 def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) -> None:
-    means, look, gid = line.means, line.look, f"variant-{line.number}"
-    single: Any = {"fillstyle": "none" if (means["n"] == 1).all() else "full"}
+    means, gid = line.means, f"variant-{line.number}"
+    look = replace(line.look, hollow=bool((means["n"] == 1).all()))
     x, (y, low, high) = means["x"].to_numpy() * scale, np.minimum(means[["y", "low", "high"]].to_numpy().T, top)
     if not line.named:
         axes.plot(x, y, **PALE, linewidth=0.8, zorder=1.5, gid=gid)
@@ -180,7 +180,7 @@ def _curve(axes: Axes, line: Line, scale: float, top: float, shown: AxisLimits) 
     if (high > low).any():
         axes.fill_between(x, low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid)
     spacing = (0.04 + 0.02 * (line.number % 7), 0.17)  # markers of different lines do not fall together
-    axes.plot(x, y, **look.line, **single, markevery=spacing, gid=gid)
+    axes.plot(x, y, **look.line, markevery=spacing, gid=gid)
 
 
 def line_limits(lines: Sequence[Line], y: str) -> AxisLimits:

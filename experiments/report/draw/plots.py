@@ -102,28 +102,25 @@ def one_by_one(analysis: Analysis) -> Figure | None:
 
 def tradeoff(analysis: Analysis) -> Figure | None:
     """The final metric against the bytes on the wire, with the Pareto front."""
-    metric, styles = analysis.metric, looks(analysis)
-    rows = [row for row in analysis.rows if {metric, "wire_bytes"} <= row.finals.keys()]
-    sent = [(row.variant, row.finals["wire_bytes"].mean, row.finals[metric]) for row in rows]
-    sending = [(variant, cost, final) for variant, cost, final in sent if cost > 0]
-    if not sending:
+    metric, styles, scale = analysis.metric, looks(analysis), quantity("wire_bytes").scale
+    silent, spots, rows = [], [], []
+    for row in analysis.rows:
+        v, sent, final = row.variant, row.finals.get("wire_bytes"), row.finals.get(metric)
+        if sent and final and sent.mean > 0:
+            named = v.kind in analysis.prominent
+            spots.append(Spot(v.kind, v.name, styles[v.number], sent.mean * scale, final, named))
+            rows.append((v.name, sent.mean, final.mean, final.half, final.n))
+        elif sent and final:
+            silent.append(v.name)
+    if not spots:
         return None
-    scale = quantity("wire_bytes").scale
-    spots = [
-        Spot(v.kind, v.name, styles[v.number], cost * scale, final, v.kind in analysis.prominent)
-        for v, cost, final in sending
-    ]
-    data = pd.DataFrame(
-        {"variant": variant.name, "wire_bytes": cost, metric: final.mean, "interval": final.half, "n": final.n}
-        for variant, cost, final in sending
-    )
-    reference = analysis.half_dense.wire_bytes * scale if analysis.half_dense else None
-    silent = [variant.name for variant, cost, _ in sent if not cost > 0]
-    seeds = f"n = {span(final.n for *_, final in sending)}"
+    data = pd.DataFrame(rows, columns=["variant", "wire_bytes", metric, "interval", "n"])
+    dense = analysis.half_dense.get("wire_bytes")
+    reference = None if dense is None else dense * scale
     caption = (
         f"Final {quantity(metric).words} against all that a worker sends over the run, counted, on a logarithmic "
-        f"scale. Bars are 95 % intervals over seeds (Student's t, {seeds}), cut where they leave the figure. The line "
-        "is the Pareto front: no variant has a better mean with fewer bytes."
+        f"scale. Bars are 95 % intervals over seeds (Student's t, n = {span(data['n'])}), cut where they leave the "
+        "figure. The line is the Pareto front: no variant has a better mean with fewer bytes."
     )
     caption += SINGLE * any(spot.final.half is None for spot in spots)
     if not all(spot.named for spot in spots):
@@ -141,12 +138,9 @@ def consensus(analysis: Analysis) -> Figure | None:
     disagreeing = [line for line in lines if (line.means["high"] > AGREEMENT).any()]
     if not disagreeing:
         return None
-    equal = {line.number for line in lines if line not in disagreeing}
-    agreeing = {variant: agrees_throughout(variant) for variant in analysis.variants if variant.kind in equal}
     caption = f"How far the workers' models are from their mean. {_bands(analysis.variants)}"
-    for always, words in ((True, "After every step in agreement"), (False, "In agreement whenever it was evaluated")):
-        names = [quoted(variant.name) for variant, throughout in agreeing.items() if throughout is always]
-        caption += f" {words}, so not drawn: {', '.join(names)}." if names else ""
+    names = ", ".join(quoted(line.name) for line in lines if line not in disagreeing)
+    caption += f" In agreement whenever it was evaluated, so not drawn: {names}." if names else ""
     data, largest = _data(disagreeing), max(float(line.means["y"].max()) for line in panels.sound(disagreeing))
     disagreeing = [replace(line, means=line.means.mask(line.means["y"] < largest * ROUNDING)) for line in disagreeing]
     disagreeing = _few([line for line in disagreeing if line.means["y"].notna().any()])
@@ -156,18 +150,6 @@ def consensus(analysis: Analysis) -> Figure | None:
     caption += unnamed(analysis) * (len(disagreeing) > NAMED)
     part = wide("step", partial(panels.curves, lines=disagreeing, x="step", y="consensus_distance"), 7.6, 3.0)
     return Figure("consensus", "Consensus distance", caption, [part], 1, data)
-
-
-def agrees_throughout(variant: Variant) -> bool:
-    """Whether the workers of a variant are equal after every step, by its method; False where it cannot tell."""
-    from commeff.experiments.config.build import strategy
-
-    run = variant.drawn[0].record
-    try:
-        built = strategy(run.parts)
-        return all(built.agrees(step) for step in range(int(run.curve["step"].max())))
-    except Exception:  # a plug-in's own code runs here
-        return False
 
 
 def sweep(analysis: Analysis, key: str) -> Figure | None:

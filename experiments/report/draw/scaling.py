@@ -1,10 +1,13 @@
-"""A grid over `workers:`: throughput and time to the target against n, ideal line, measured and modelled apart."""
+"""What one setting does: throughput and time against the number of workers, and simulated seconds by straggler.
+
+Measured and modelled seconds stand apart, with the ideal line beside both.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -13,17 +16,22 @@ from matplotlib.axes import Axes
 
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.names import called
+from commeff.experiments.report.data.quantities import span
+from commeff.experiments.report.data.rows import TableRow
 from commeff.experiments.report.data.variants import Labels, Variant
 from commeff.experiments.report.data.wallclock import Wallclock
 from commeff.experiments.report.draw.axes import logarithmic
-from commeff.experiments.report.draw.figures import INK, QUIET, Figure, Look, folded
+from commeff.experiments.report.draw.figures import COLOURS, INK, QUIET, Figure, Look, Panel, folded
 from commeff.experiments.report.draw.labels import Label, end_labels
 from commeff.experiments.report.draw.panels import ENDS, PALE
 from commeff.experiments.report.draw.plots import looks, unnamed, wide
+from commeff.experiments.report.draw.wallclock import NAMES, WIDE, list_names
 
 MEASURED = "measured"
 FINALS = ("samples", "steps", "seconds")
-WORKERS = re.compile(r",? *\bworkers[= ]\d+|,? *\d+ workers\b")
+WORKERS = re.compile(r",? *\bworkers[= ]\d+|,? *\b\d+ workers\b(?! \d)")
+SECONDS, KEY = "simulated_seconds", "straggler"
+BAR = 0.17  # inches
 UNITS = {"throughput": "samples a second", "to target": "seconds to the target"}
 
 
@@ -32,19 +40,16 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
 
     A line is a family: variants that differ in their workers alone. One that ran with one number of them has none.
     """
-    families = {name: variants for name, variants in _families(analysis).items() if len(variants) > 1}
-    rows = [
-        {"family": name, **point}
-        for name, variants in families.items()
-        for variant in variants
-        for point in _points(analysis, variant, clocks)
-    ]
-    data, parts, styles = pd.DataFrame(rows), [], looks(analysis)
+    several = {name: rows for name, rows in families(analysis.rows, "workers").items() if len(rows) > 1}
+    points = (
+        {"family": name, **point} for name, rows in several.items() for row in rows for point in _points(row, clocks)
+    )
+    data, parts, styles = pd.DataFrame(points), [], looks(analysis)
     if data.empty or data["workers"].nunique() < 2:
         return None
     drawn = {
-        name: styles[variants[0].number] if any(v.kind in analysis.prominent for v in variants) else None
-        for name, variants in families.items()
+        name: styles[rows[0].variant.number] if any(row.variant.kind in analysis.prominent for row in rows) else None
+        for name, rows in several.items()
     }
     for place in dict.fromkeys(data["place"]):
         for quantity in UNITS:
@@ -62,38 +67,37 @@ def scaling(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     return Figure("scaling", "Against the number of workers", words + unnamed(analysis), parts, 2, data)
 
 
-def _families(analysis: Analysis) -> dict[str, list[Variant]]:
-    """Variants by the labels that they share but for the workers, under the shortest of their names without these.
+def families(rows: Iterable[TableRow], key: str) -> dict[str, list[TableRow]]:
+    """Rows that differ in one setting alone, under the shortest of their names, in which no number of workers stands.
 
-    >>> WORKERS.sub("", "gossip, 4 workers"), WORKERS.sub("", "DSGD ring workers 16"), WORKERS.sub("", "workers=4")
-    ('gossip', 'DSGD ring', '')
+    >>> [WORKERS.sub("", name) for name in ("gossip, 4 workers", "DSGD lr 0.1 workers 16", "workers=4")]
+    ['gossip', 'DSGD lr 0.1', '']
     """
-    families: dict[Labels, list[Variant]] = {}
-    for variant in analysis.variants:
-        key = tuple((key, value) for key, value in variant.labels.items() if key != "workers")
-        families.setdefault(key, []).append(variant)
-    names = [min((WORKERS.sub("", variant.name) for variant in variants), key=len) for variants in families.values()]
+    groups: dict[Labels, list[TableRow]] = {}
+    for row in rows:
+        others = tuple(label for label in row.variant.labels.items() if label[0] != key)
+        groups.setdefault(others, []).append(row)
+    names = [min((WORKERS.sub("", row.variant.name) for row in group), key=len) for group in groups.values()]
     return {
-        name if name and names.count(name) == 1 else variants[0].name: variants
-        for name, variants in zip(names, families.values(), strict=True)
+        name if name and names.count(name) == 1 else group[0].variant.name: group
+        for name, group in zip(names, groups.values(), strict=True)
     }
 
 
-def _points(analysis: Analysis, variant: Variant, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
+def _points(row: TableRow, clocks: Sequence[Wallclock]) -> list[dict[str, object]]:
     """Throughput and time to the target of a variant, measured or modelled on a place."""
-    workers = variant.runs[0].setting("workers")
-    done = [run.record for run in variant.runs if run.record.state == "done"]
+    workers = row.variant.runs[0].setting("workers")
+    done = [run.record for run in row.variant.runs if run.record.state == "done"]
     if workers is None or not done:
         return []
     samples, steps, seconds = (np.array([record.final(name) for record in done]) for name in FINALS)
     with np.errstate(invalid="ignore", divide="ignore"):
         quantities = [(MEASURED, "throughput", float(np.mean(samples / seconds)))]
         a_step = float(np.mean(samples / steps))
-    row = next(row for row in analysis.rows if row.variant is variant)
     if row.reached and "seconds" in row.reached.costs:
         quantities.append((MEASURED, "to target", row.reached.costs["seconds"].mean))
     for times in clocks:
-        modelled = times.of(variant)
+        modelled = times.of(row.variant)
         if modelled.timeline is None:
             continue
         quantities.append((times.place.name, "throughput", a_step / modelled.timeline.step))
@@ -130,3 +134,60 @@ def _lines(axes: Axes, points: pd.DataFrame, families: Mapping[str, Look | None]
     axes.set(xlabel="workers", ylabel=f"{UNITS[of['quantity']]}{modelled}")
     axes.set_title(title, color=INK)
     end_labels(axes, ends)
+
+
+def stragglers(analysis: Analysis) -> Figure | None:
+    """A bar for each method and straggler; None where there are not several, or no target."""
+    clocked = (
+        row
+        for row in analysis.rows
+        if row.variant.runs[0].setting("speeds") is not None and SECONDS in row.variant.curves
+    )
+    target, methods = analysis.target, families(clocked, KEY)
+    factors = sorted({_factor(row.variant) for rows in methods.values() for row in rows})
+    if target is None or len(factors) < 2:
+        return None
+    data = pd.DataFrame([_bar(name, row) for name, rows in methods.items() for row in rows])
+    legend = [(_words(factor), Look(COLOURS[i % len(COLOURS)], "", "s")) for i, factor in enumerate(factors)]
+    height = 0.75 + (len(factors) + 1) * BAR * len(methods)
+    draw = partial(_bars, data=data, names=[*methods], factors=factors)
+    part = Panel("all", draw, WIDE, height, (NAMES, 0.15, 0.45, 0.1))
+    counts = [row.reached.of for rows in methods.values() for row in rows if row.reached]
+    caption = (
+        f"Seconds of the runs' clock to {target.words}: they are simulated, and nothing here was measured in time. "
+        f"Means over {span(counts)} seeds with 95 % intervals (Student's t), where all of them "
+        "reached it. The last worker computes for so many times as long as the others."
+    )
+    title = f"Simulated seconds to {target.words}"
+    return Figure("stragglers", title, caption, [part], 1, data, legend)
+
+
+def _bar(name: str, row: TableRow) -> dict[str, object]:
+    cost = row.reached.costs.get(SECONDS) if row.reached else None
+    reached = {"reached": row.reached.n, "of": row.reached.of, "short": row.reached.short} if row.reached else {}
+    mean, half = (cost.mean, cost.half) if cost else (None, None)
+    return {"variant": name, KEY: _factor(row.variant), SECONDS: mean, "interval": half} | reached
+
+
+def _bars(axes: Axes, data: pd.DataFrame, names: Sequence[str], factors: Sequence[float]) -> None:
+    thick = 1 / (len(factors) + 1)
+    for bar in data.to_dict("records"):
+        i = factors.index(bar[KEY])
+        y, gid = names.index(bar["variant"]) + thick * (i - (len(factors) - 1) / 2), f"group-{i}"
+        if pd.isna(bar[SECONDS]):
+            axes.text(0.01, y, bar["short"], transform=axes.get_yaxis_transform(), color=QUIET, va="center", fontsize=7)
+            continue
+        axes.barh(y, bar[SECONDS], height=0.9 * thick, color=COLOURS[i % len(COLOURS)], zorder=2, gid=gid)
+        if pd.notna(bar["interval"]):
+            axes.errorbar(bar[SECONDS], y, xerr=bar["interval"], color=INK, linewidth=0.9, capsize=2, zorder=3)
+    list_names(axes, names)
+    axes.set_xlabel("seconds to the target, simulated")
+    axes.set_xlim(left=0)
+
+
+def _words(factor: float) -> str:
+    return "all workers alike" if factor == 1 else f"one {factor:g} times as slow"
+
+
+def _factor(variant: Variant) -> float:
+    return float(variant.runs[0].setting(KEY) or 1.0)

@@ -14,6 +14,7 @@ from commeff.experiments.report.style import FigureStyle
 from commeff.require import did_you_mean
 
 CONTENT = ("order", "labels", "colours")  # what figures are built anew for
+NARROW = 1.0  # inches of axes, at least, where a style has a width and leaves the columns open
 
 
 def styled(
@@ -36,18 +37,19 @@ def styled(
     """
     names = [*drawn, *(figure.kind for figure in drawn.values() if figure.kind)]
     _among(f"{style.file}: figures", style.figures, names)
-    variants = [name for variant in analysis.variants for name in (variant.name, variant.family)]
-    figures, built = [], {"": drawn}
+    figures, built = [], {repr({}): drawn}
     for name, figure in drawn.items():
         settings = style.of(figure.kind, figure.name)
         content = {key: settings[key] for key in CONTENT if settings.get(key)}
         for key, chosen in content.items():
-            _among(f"{style.file}: {key}", chosen, variants)
+            _among(f"{style.file}: {key}", chosen, _names(analysis))
         _among(f"{style.file}: panels of {name}", settings.get("panels", ()), [panel.name for panel in figure.panels])
-        if repr(content) not in built and content:
+        if repr(content) not in built:
             built[repr(content)] = {other.name: other for other in build(restyled(analysis, content))}
-        new = built[repr(content) if content else ""][name]
-        figures.append((replace(_sized(new, settings), data=figure.data), settings_of(settings)))
+        new = _sized(built[repr(content)][name], settings)
+        if any(panel.width <= sum(panel.margins[:2]) or panel.height <= sum(panel.margins[2:]) for panel in new.panels):
+            raise ValueError(f"{style.file}: width, height and columns of {name} must leave room beside its letters")
+        figures.append((replace(new, data=figure.data), settings_of(settings)))
     return figures
 
 
@@ -58,9 +60,14 @@ def _among(where: str, chosen: Iterable[str], names: Sequence[str]) -> None:
             raise ValueError(f"{where} must be among {choices}, got {str(name)!r}{did_you_mean(str(name), names)}")
 
 
+def _names(analysis: Analysis) -> list[str]:
+    """What a style may call the variants."""
+    return [name for variant in analysis.variants for name in (variant.name, variant.family)]
+
+
 def unknown_variants(content: Mapping[str, Any], analysis: Analysis) -> list[str]:
     """A line for each variant that a grid's `labels` and `order` name and that there is not."""
-    names = [name for variant in analysis.variants for name in (variant.name, variant.family)]
+    names = _names(analysis)
     return [
         f"{key} names {name!r}, which is no variant{did_you_mean(name, names)}"
         for key, chosen in content.items()
@@ -110,23 +117,19 @@ def _renamed(origin: str, variants: Mapping[Variant, Variant]) -> str:
 
 
 def _sized(figure: Figure, style: Mapping[str, Any]) -> Figure:
-    """With the panels and sizes of a style; margins grow with the letters."""
-    panels = [panel for panel in figure.panels if panel.name in style.get("panels", [panel.name])]
+    """With the panels and sizes of a style, in so many columns that there is room; margins grow with the letters."""
+    size, width = style.get("font_size", FONT_SIZE) / FONT_SIZE, style.get("width")
+    panels = [
+        replace(panel, height=style.get("height", panel.height), margins=tuple(m * size for m in panel.margins))
+        for panel in figure.panels
+        if panel.name in (style.get("panels") or [panel.name])
+    ]
     columns = style.get("columns") or min(figure.columns, len(panels))
-    size = style.get("font_size", FONT_SIZE) / FONT_SIZE
-    return replace(
-        figure,
-        columns=columns,
-        panels=[
-            replace(
-                panel,
-                width=style["width"] / columns if "width" in style else panel.width,
-                height=style.get("height", panel.height),
-                margins=tuple(margin * size for margin in panel.margins),
-            )
-            for panel in panels
-        ],
-    )
+    if not width:
+        return replace(figure, columns=columns, panels=panels)
+    room = int(width / (NARROW + max(sum(panel.margins[:2]) for panel in panels)))
+    columns = style.get("columns") or max(1, min(columns, room))
+    return replace(figure, columns=columns, panels=[replace(panel, width=width / columns) for panel in panels])
 
 
 def settings_of(style: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,9 +175,8 @@ def modelled_convergence(analysis: Analysis, clocks: Sequence[Wallclock]) -> Fig
     caption += cut_off(shown, diverged)
     caption += f" Not modelled, see the table: {', '.join(absent)}." if absent else ""
     data = pd.concat(frames, ignore_index=True).rename(columns={"x": "modelled_seconds", "y": metric})
-    columns = min(2, len(parts))
     caption += unnamed(analysis)
-    return Figure("modelled_convergence", "Against modelled seconds", caption, parts, columns, data)
+    return Figure("modelled_convergence", "Against modelled seconds", caption, parts, min(2, len(parts)), data)
 
 
 def _curves(clock: Wallclock, variant: Variant) -> pd.DataFrame:
@@ -208,24 +207,16 @@ def step_time(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
     data = pd.DataFrame(rows)
     names = list(dict.fromkeys(data["variant"]))
     kinds = [kind for kind in KINDS if kind in set(data["kind"])]
-    parts = [
-        Panel(
-            str(clock.place.name).replace(".", "-"),
-            partial(
-                _bars, data=data[data["cluster"] == clock.place.name], names=names, title=clock.place.name, kinds=kinds
-            ),
-            4.7,
-            0.75 + _row(names) * len(names),
-            (NAMES, 0.12, 0.42, 0.27),
-        )
-        for clock in clocks
-        if (data["cluster"] == clock.place.name).any()
-    ]
+    height, parts, shown = 0.75 + _row(names) * len(names), [], []
+    for place, bars in data.groupby("cluster", sort=False):
+        draw = partial(_bars, data=bars, names=names, title=str(place), kinds=kinds)
+        parts.append(Panel(str(place).replace(".", "-"), draw, 4.7, height, (NAMES, 0.12, 0.42, 0.27)))
+        shown.append(bar_limits(bars))
     caption = (
         "Modelled: the mean step of a run. Grey is computing, hatched the communication that it hides, colours what is "
         f"left exposed, by kind of operation. {assumptions(analysis, clocks)}"
     )
-    caption += cut_off(bar_limits(bars) for _, bars in data.groupby("cluster"))
+    caption += cut_off(shown)
     legend = [("computing", Look(RULE, "-", "s")), *((called(kind), Look(_colour(kind), "-", "s")) for kind in kinds)]
     return Figure("step_time", "Where a step's time goes", caption, parts, min(2, len(parts)), data, legend)
 

@@ -118,9 +118,11 @@ def spread_of(name: str, value: Estimate | None) -> dict[str, object]:
 
     >>> spread_of("val_loss", Estimate(0.5, 0.1, 3))
     {'val_loss': 0.5, 'val_loss_interval': 0.1, 'val_loss_n': 3}
+    >>> spread_of("ratio", Estimate(2.0, 0.0, 3, log=True)), spread_of("ratio", None)
+    ({'ratio': 2.0, 'ratio_low': 2.0, 'ratio_high': 2.0, 'ratio_n': 3}, {})
     """
     if value is None:
         return {}
-    if value.log and value.half is not None:
-        return {name: value.mean, f"{name}_low": value.ends[0], f"{name}_high": value.ends[1], f"{name}_n": value.n}
-    return {name: value.mean, f"{name}_interval": value.half, f"{name}_n": value.n}
+    low, high = (None, None) if value.half is None else value.ends
+    interval = {f"{name}_low": low, f"{name}_high": high} if value.log else {f"{name}_interval": value.half}
+    return {name: value.mean, **interval, f"{name}_n": value.n}

@@ -204,13 +204,12 @@ def _main_table(analysis: Analysis, table: Table, swatches: Mapping[int, str], o
 
 def figure_block(drawn: Figure, titled: bool) -> str:
     """Panels that the page lays out, the caption, and the files."""
-    parts = [tag("div", svg(drawn, panel), ["panel"]) for panel in drawn.panels]
-    if len(parts) == 1 and drawn.panels[0].width > NARROW:
-        narrow = replace(drawn.panels[0], name=f"{drawn.panels[0].name}-narrow", width=NARROW)
-        parts = [
-            tag("div", svg(drawn, panel), ["panel", "single", kind])
-            for panel, kind in ((drawn.panels[0], "wide"), (narrow, "narrow"))
-        ]
+    panels = [(panel, ["panel"]) for panel in drawn.panels]
+    if len(panels) == 1 and drawn.panels[0].width > NARROW:
+        (whole,) = drawn.panels
+        narrow = replace(whole, name=f"{whole.name}-narrow", width=NARROW)
+        panels = [(whole, ["panel", "single", "wide"]), (narrow, ["panel", "single", "narrow"])]
+    parts = [tag("div", svg(drawn, panel), kinds) for panel, kinds in panels]
     links = [tag("a", kind.upper(), href=f"figures/{drawn.name}.{kind}") for kind in ("pdf", "png", "csv")]
     caption = f"{html_text(drawn.caption)} {tag('span', ' · '.join(links), ['files'])}"
     shape = ["panels", "small"] if drawn.small else ["panels"]

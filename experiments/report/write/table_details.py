@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -67,16 +67,16 @@ def sweep_table(analysis: Analysis) -> Table | None:
         None if few else estimate(trial.finals(by.key).values(), log=by.key in variant.logs)
         for (variant, trial), few in zip(tried, short, strict=True)
     ]
-    items = estimates(finals, by)
     chosen = [trial is variant.chosen for variant, trial in tried]
-    done = [(sum(run.record.state == "done" for run in trial.runs), len(trial.runs)) for _, trial in tried]
+    done = [sum(run.record.state == "done" for run in trial.runs) for _, trial in tried]
     means = [
-        replace(item, text=few or item.text, best=best) for few, item, best in zip(short, items, chosen, strict=True)
+        replace(item, text=few or item.text, best=best)
+        for few, item, best in zip(short, estimates(finals, by), chosen, strict=True)
     ]
     columns = [
         words("variant", [variant.name for variant, _ in tried]),
         *(Column(key, "", [label_of(trial.values.get(key)) for _, trial in tried]) for key in over),
-        Column("seeds", "done", [Item(f"{count}/{of}", value=count) for count, of in done]),
+        Column("seeds", "done", [Item(f"{n}/{len(t.runs)}", value=n) for n, (_, t) in zip(done, tried, strict=True)]),
         Column(by.heading, by.unit, means),
         Column("", "", [Item("chosen" * best) for best in chosen], words=True),
     ]
@@ -121,18 +121,16 @@ def failure_table(analysis: Analysis) -> Table | None:
 
 def environment_table(analysis: Analysis) -> Table | None:
     """What differs among the machines, versions and commits of the runs."""
-    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     environments = [_place(run.record.environment) for run in analysis.runs if run.record.environment]
+    lines: list[tuple[str, str, int]] = []
     for key in dict.fromkeys(key for environment in environments for key in environment):
-        for environment in environments:
-            counts[key][environment.get(key, MISSING)] += 1
-    differing = {key: values for key, values in counts.items() if len(values) > 1}
-    if not differing:
+        counts = Counter(environment.get(key, MISSING) for environment in environments)
+        lines += [(key, value, count) for value, count in sorted(counts.items()) if len(counts) > 1]
+    if not lines:
         return None
-    lines = [(key, value, count) for key, values in differing.items() for value, count in sorted(values.items())]
-    keys, values, runs = zip(*lines, strict=True)
-    columns = [words("", keys), words("value", values), Column("runs", "", [Item(str(n), value=n) for n in runs])]
-    data = pd.DataFrame({"key": keys, "value": values, "runs": runs})
+    data = pd.DataFrame(lines, columns=["key", "value", "runs"])
+    runs = Column("runs", "", [Item(str(n), value=n) for n in data["runs"]])
+    columns = [words("", data["key"]), words("value", data["value"]), runs]
     return Table("environment", "Not all runs ran in the same place", columns, data=data)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from commeff.experiments.report.data.analysis import Analysis, clock
 from commeff.experiments.report.data.names import quoted
 from commeff.experiments.report.data.quantities import AGREEMENT, MINUS, TIMES, quantity
-from commeff.experiments.report.data.rows import DENSE, INSIDE, HalfDense, TableRow, differs_from_best, leader
+from commeff.experiments.report.data.rows import DENSE, INSIDE, TableRow, differs_from_best, leader
 from commeff.experiments.report.data.summary import at, listed
 from commeff.experiments.report.data.variants import count_states
 from commeff.experiments.report.data.wallclock import Wallclock
@@ -61,7 +61,7 @@ def main_tables(
         for name, column in group.items():
             printed = bool(columns) or column.heading != "seconds"
             shown[name] = replace(column, brief=number > 0 or name in brief, printed=printed)
-        dense = analysis.half_dense if number == 0 or {"wire_bytes", "payload_bytes", "saving"} & {*group} else None
+        dense = analysis.half_dense if number == 0 or analysis.half_dense.keys() & group.keys() else {}
         for name, column in shown.items():
             items = [replace(item, quiet=item.quiet or dim) for item, dim in zip(column.items, pale, strict=True)]
             shown[name] = replace(column, items=items + ([_reference(name, dense)] if dense else []))
@@ -196,14 +196,13 @@ def _seeds(row: TableRow) -> Item:
     )
 
 
-def _reference(column: str, dense: HalfDense) -> Item:
+def _reference(column: str, dense: Mapping[str, float | None]) -> Item:
     """A cell of the 16-bit dense baseline: its bytes are counted, its accuracy is nobody's guess."""
     if column == "variant":
         return Item(f"{DENSE['method']} with 16-bit numbers", mark=DOUBLE_DAGGER, quiet=True)
     if column == "saving":
-        return amounts([dense.saving], suffix=TIMES)[0]
-    sent = {"payload_bytes": dense.payload_bytes, "wire_bytes": dense.wire_bytes}
-    return amounts([sent[column]], 1e-6)[0] if column in sent else Item("")
+        return amounts([dense[column]], suffix=TIMES)[0]
+    return amounts([dense[column]], 1e-6)[0] if column in dense else Item("")
 
 
 def how_to_read(analysis: Analysis) -> list[str]:

@@ -12,10 +12,9 @@ import pandas as pd
 from commeff.experiments.escape import file_name
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.quantities import TIMES, between, significant
-from commeff.experiments.report.data.statistics import Estimate
 from commeff.experiments.report.data.wallclock import VariantSeconds, Wallclock
 from commeff.experiments.report.draw.wallclock import assumptions
-from commeff.experiments.report.write.cells import NOTHING, amounts, cost, seeds, word, words
+from commeff.experiments.report.write.cells import NOTHING, amounts, cost, seeds, spread_of, word, words
 from commeff.experiments.report.write.table import Column, Item, Table
 
 LOSES = (
@@ -37,7 +36,7 @@ def speed_up_table(analysis: Analysis, clocks: Sequence[Wallclock]) -> Table | N
         columns.append(Column(name, f"{TIMES} {base}, modelled", [_ratio(row) for row in rows]))
         columns.append(Column("loses", f"as {name}", [_loses(row) for row in rows], words=True, brief=False))
         for line, row in zip(data, rows, strict=True):
-            line |= ratio_of(f"modelled_speed_up_{name}", row.speed_up) | {f"loses_{name}": row.loses or None}
+            line |= _gain(row, f"_{name}")
     notes = [
         f"Modelled, not measured: seconds of {base} to the target over those of the variant, the geometric mean "
         "over seeds, where all of both reach it, with the 95 % interval of the ratios paired by seed (Student's t on "
@@ -68,8 +67,8 @@ def cluster_table(analysis: Analysis, clock: Wallclock) -> Table:
         {"variant": variant, **seconds, "reached": len(row.steps_to_target), "of": row.ended}
         | {"modelled_seconds_to_target": mean.mean if (mean := row.to_target) else None}
         | {"modelled_seconds_to_target_interval": mean.half if mean else None}
-        | ratio_of("modelled_speed_up", row.speed_up)
-        | {"loses": row.loses or None, "not_modelled": row.reason or None, "note": row.note or None}
+        | _gain(row)
+        | {"not_modelled": row.reason or None, "note": row.note or None}
         for variant, row, seconds in zip(names, rows, parts, strict=True)
     ]
     name, link = clock.place.name, clock.place.cluster.inter
@@ -86,20 +85,13 @@ def main_columns(place: str, row: VariantSeconds) -> dict[str, object]:
     """What the main table's CSV and JSON have of a variant on a cluster."""
     mean = row.to_target
     line: dict[str, object] = {f"modelled_seconds_to_target_{place}": mean.mean if mean else None}
-    line |= ratio_of(f"modelled_speed_up_{place}", row.speed_up)
-    return line | {f"loses_{place}": row.loses or None, f"not_modelled_{place}": row.reason or None}
+    return line | _gain(row, f"_{place}") | {f"not_modelled_{place}": row.reason or None}
 
 
-def ratio_of(name: str, ratio: Estimate | None) -> dict[str, object]:
-    """The columns of a CSV file that hold a ratio.
-
-    >>> ratio_of("speed_up", Estimate(2.0, 0.0, 3, log=True))
-    {'speed_up': 2.0, 'speed_up_low': 2.0, 'speed_up_high': 2.0, 'speed_up_n': 3}
-    """
-    if ratio is None:
-        return {name: None}
-    low, high = ratio.ends if ratio.half is not None else (None, None)
-    return {name: ratio.mean, f"{name}_low": low, f"{name}_high": high, f"{name}_n": ratio.n}
+def _gain(row: VariantSeconds, place: str = "") -> dict[str, object]:
+    """What CSV files have of a variant's speed-up, and of where it loses."""
+    name = f"modelled_speed_up{place}"
+    return {name: None, **spread_of(name, row.speed_up), f"loses{place}": row.loses or None}
 
 
 def _ratio(row: VariantSeconds) -> Item:
@@ -118,12 +110,11 @@ def _loses(row: VariantSeconds) -> Item:
 
 def _parts(row: VariantSeconds) -> dict[str, float | None]:
     """The parts of a step in the columns of the CSV file."""
-    line = row.timeline
-    if line is None:
-        return {f"modelled_{name}_seconds": None for name in PARTS.values()}
-    exposed, hidden = (sum(kinds.values()) for kinds in (line.exposed_by_kind, line.hidden_by_kind))
-    seconds = zip(PARTS.values(), (line.step, line.compute, exposed, hidden), strict=True)
-    return {f"modelled_{name}_seconds": value for name, value in seconds}
+    seconds: dict[str, float | None] = dict.fromkeys(PARTS.values())
+    if line := row.timeline:
+        exposed, hidden = (sum(kinds.values()) for kinds in (line.exposed_by_kind, line.hidden_by_kind))
+        seconds = {"step": line.step, "compute": line.compute, "exposed": exposed, "hidden": hidden}
+    return {f"modelled_{name}_seconds": value for name, value in seconds.items()}
 
 
 def _seconds(row: VariantSeconds) -> Item:

@@ -15,8 +15,7 @@ from commeff.experiments.report.data.wallclock import Modeller, Wallclock, place
 from commeff.experiments.report.draw.figures import Figure, write, write_csv
 from commeff.experiments.report.draw.networks import UsedTopology, networks
 from commeff.experiments.report.draw.plots import drawings, figures
-from commeff.experiments.report.draw.scaling import scaling
-from commeff.experiments.report.draw.stragglers import stragglers
+from commeff.experiments.report.draw.scaling import scaling, stragglers
 from commeff.experiments.report.draw.style import restyled, styled, unknown_variants
 from commeff.experiments.report.draw.wallclock import modelled_convergence, speed_up, step_time
 from commeff.experiments.report.style import FigureStyle

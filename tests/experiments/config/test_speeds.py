@@ -22,7 +22,7 @@ from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.draw.figures import write
 from commeff.experiments.report.draw.plots import convergence
-from commeff.experiments.report.draw.stragglers import stragglers
+from commeff.experiments.report.draw.scaling import stragglers
 from commeff.experiments.report.write.table_details import target_table
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import run_one

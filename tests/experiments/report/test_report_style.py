@@ -100,6 +100,8 @@ figures:
         ("figures: {parteo: {}}", "figures must be among .*did you mean pareto"),
         ("labels: {pgsd: a}", "labels must be among .*got 'pgsd'; did you mean psgd"),
         ("figures: {convergence: {panels: [step]}}", "panels of convergence must be among step-val_accuracy"),
+        ("width: 1", "width, height and columns of convergence must leave room"),
+        ("figures: {pareto: {height: 0.5}}", "width, height and columns of pareto must leave room"),
         ("figures: 3", "figures must be names of figures"),
         ("- 1", "must be a file of keys and values"),
     ],
@@ -114,13 +116,15 @@ def test_a_style_with_what_is_not_there_is_refused_in_a_line(
     assert "s.yaml" in str(refused.value)
 
 
-def test_the_committed_style_is_one(analysis: Analysis, tmp_path: Path) -> None:
-    written = write_report(
-        analysis.store, tmp_path / "out", style=read_style(ROOT / "experiments" / "report" / "paper.yaml")
-    )
+@pytest.mark.parametrize(("name", "inches"), [("paper", 3.25), ("lecture", 8)])
+def test_styles_that_ship_fit_every_figure(name: str, inches: float, analysis: Analysis, tmp_path: Path) -> None:
+    written = write_report(analysis.store, tmp_path / "out", style=read_style(Path(name)))
     pdf = (written.folder / "figures" / "convergence.pdf").read_bytes()
     (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) [\d.]+ \]", pdf)
-    assert float(width) == 3.25 * 72
+    assert float(width) == inches * 72
     assert {*pd.read_csv(written.folder / "figures" / "convergence.csv")["variant"]} == {"psgd", "dsgd", "choco"}
+
+
+def test_a_style_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--style must be lecture, paper or a file, got .*: No such file"):
         read_style(tmp_path / "nowhere.yaml")

@@ -221,7 +221,7 @@ def test_a_run_keeps_the_graphs_that_it_has_from_files(tmp_path: Path) -> None:
     (tmp_path / "store" / run_id(config) / "graphs.json").unlink()  # as runs were before they kept any
     drawings, faults = networks(analyse(tmp_path / "store"))
     assert (drawings, len(faults)) == ([], 1)
-    assert "is not drawn: graph=" in faults[0]
+    assert "cannot be built: graph=" in faults[0]
 
 
 @pytest.mark.parametrize("kept", [1, None, "x", [[0.5]], [[[0.5, "x"], [0, 1]]], [[[1.0, 2.0]]], [], [[[0.5]]]])
