@@ -168,12 +168,8 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(np.mean(numbers)) for name, numbers in samples.items()}
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, float]]] = {
-    "consensus": consensus,
-    "compression": compression,
-    "gossip": gossip,
-    "low_rank": low_rank,
-}
+Measure = Callable[[Mapping[str, Any]], dict[str, float]]
+KINDS: Mapping[str, Measure] = {kind.__name__: kind for kind in (consensus, compression, gossip, low_rank)}
 
 
 def measured(plan: TableRun) -> Results:

@@ -54,11 +54,10 @@ class TableQuantity(Arithmetic):
     def __call__(self, variant: TableVariant) -> Value:
         """Its value for the only case of a variant at a place."""
         variant.results.table.check_quantity(self)
-        result = variant.result
-        if result is None or not result.runs:
+        if variant.result is None or not variant.runs:
             return variant.absent()
-        numbers = self.by_seed(variant.results, result)
-        left_out = {seed: variant.name for seed in result.runs if seed not in numbers}
+        numbers = self.by_seed(variant.results, variant.result)
+        left_out = {seed: variant.name for seed in variant.runs if seed not in numbers}
         absent = "" if numbers else f"{variant.name} has no {self.text}"
         return Value(numbers, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
 

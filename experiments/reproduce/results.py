@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import built_in
@@ -138,6 +139,14 @@ class Observation:
         """The evaluations of a metric, with their steps."""
         return self.curve.reindex(columns=["step", metric]).dropna()
 
+    def same(self, other: Observation, metric: str | None) -> bool:
+        """Whether all recorded numbers, or one metric at the end, are those of another."""
+        if metric is not None:
+            return metric in self.finals and self.finals[metric] == other.finals.get(metric)
+        columns = [name for name in self.curve if name not in COSTS and name in other.curve]
+        one, two = (run.curve[columns].reset_index(drop=True) for run in (self, other))
+        return not one.empty and one.equals(two)
+
     def with_metrics(self, metrics: Mapping[str, Metric]) -> Observation:
         """With metrics that are functions of recorded ones, at the end and along the curve.
 
@@ -178,15 +187,6 @@ class CaseResult:
     def label(self, key: str) -> str | None:
         """A label of the case, functions worked out."""
         return self.case.name if key == "name" else self.labels.get(self.case.key(key))
-
-    def same(self, other: CaseResult, seed: int, metric: str | None) -> bool:
-        """Whether all recorded numbers of a seed, or one metric at the end, are those of another case."""
-        one, two = self.runs[seed], other.runs[seed]
-        if metric is not None:
-            return one.finals.get(metric) is not None and one.finals.get(metric) == two.finals.get(metric)
-        columns = [name for name in one.curve if name not in COSTS and name in two.curve]
-        curves = [run.curve[columns].reset_index(drop=True) for run in (one, two)]
-        return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,3 +242,17 @@ class Results:
         cases = [result.case for result in self.named(name, {})]
         keys = [key for key in self.table.swept if len({case.label(key) for case in cases}) > 1]
         return self.one(name, {key: value for key in keys if (value := result.case.label(key)) is not None})
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
+
+    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
+    """
+
+    page: Path | None = None
+    lines: Sequence[str] = ()
+    exit_code: int = 0
+    faults: Sequence[str] = ()
+    results: Results | None = None

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.constants import resolved
-from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.results import CaseResult, Observation, Reproduced, Results
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
 from commeff.experiments.run import archive
@@ -138,27 +138,29 @@ class TableStage:
     def results(self) -> Results:
         """The results as the store has them."""
         from commeff.experiments.report.data.records import read_record
+        from commeff.experiments.run.naming import run_id
 
         results, missing = list[CaseResult](), list[str]()
         for case in self.cases:
             runs = dict[int, Observation]()
             for seed in self.seeds:
-                record = read_record(self.plan.store / self.run(case, seed))
+                config = self.plan.config(case, seed)
+                record = read_record(self.plan.store / run_id(config))
                 if record.state in FINISHED:
-                    runs[seed] = self._observation(record, case)
+                    runs[seed] = self._observation(record, config)
                 else:
                     missing.append(f"{case.words} seed {seed} is {record.state}")
             results.append(replace(case, runs=runs))
         return Results(self.plan.table, results, (), missing)
 
-    def _observation(self, record: Record, case: CaseResult) -> Observation:
+    def _observation(self, record: Record, config: Mapping[str, Any]) -> Observation:
         table = self.plan.table
         numbers = {name: value for name, value in record.summary.items() if type(value) in (int, float)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
         comparable, machine = table.is_theirs(record.config), machine_of(record.environment)
         run = Observation(finals, record.curve, record.state, comparable, machine)
         if not self.suffix:
-            run = self.plan.pricing.priced(partial(_where_data_are, record, case.settings), run)
+            run = self.plan.pricing.priced(config, run)
         return run.with_metrics(table.derived)
 
 
@@ -166,28 +168,6 @@ def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """What a page says of where a run or a measurement was made: its machine, and its plug-ins if it has any."""
     facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
     return facts | ({"plugins": "; ".join(names)} if (names := plugins(environment)) else {})
-
-
-def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str, Any]:
-    """The configuration of a run, which may have been made elsewhere, with the data folder that is asked for here."""
-    folder = settings.get("task.data_dir", settings.get("data_dir"))
-    if folder is None or "data_dir" not in record.config["task"]:
-        return dict(record.parts)
-    return {**record.parts, "task": {**record.parts["task"], "data_dir": folder}}
-
-
-@dataclass(frozen=True)
-class Reproduced:
-    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
-
-    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
-    """
-
-    page: Path | None = None
-    lines: Sequence[str] = ()
-    exit_code: int = 0
-    faults: Sequence[str] = ()
-    results: Results | None = None
 
 
 def train(plan: TableRun, records: Path | None = None) -> Reproduced:

@@ -14,7 +14,9 @@ from commeff.experiments.reproduce.cases import (
     Setting,
     are_seeds,
     check_settings,
+    labels_of,
     listing,
+    number_in,
     read_settings,
     values_in,
 )
@@ -72,7 +74,7 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
         if not by.text.startswith("to(") and any(map(higher_is_better, by.metrics)):
             raise TableError(f"tune.by must be val_accuracy, or steps to one, where accuracy decides, got {by.text}")
     check_keys("tune", node, KEYS)
-    over, labels = str(node["over"]), dict.fromkeys(key for case in cases for key in case.labels)
+    over, labels = str(node["over"]), labels_of(cases)
     if over not in labels:
         near = did_you_mean(over, labels)
         raise TableError(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
@@ -95,7 +97,7 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
 def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
     """Refuse variants that try different numbers of values at a scale; 0.1 and 1e-1 are one value."""
     groups = [[cases[place] for place in group] for group in tuning.groups(cases)]
-    tried = [(group[0].name, {_number(text): text for text in values_in(group, tuning.over)}) for group in groups]
+    tried = [(group[0].name, {number_in(text): text for text in values_in(group, tuning.over)}) for group in groups]
     (first, few), (second, many) = (pick(tried, key=lambda pair: len(pair[1])) for pick in (min, max))
     if len(few) != len(many):
         less, more = (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
@@ -103,13 +105,6 @@ def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
             f"tune: at scale {scale} {first} tries {len(few)} of {tuning.over} {less}, {second} tries {len(many)} "
             f"{more}: give each method as many"
         )
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,17 +138,15 @@ class TunedChoice:
     @property
     def warnings(self) -> list[str]:
         """A line if it is at the edge of what was tried, or among nothing but diverged runs."""
-        from commeff.experiments.report.data.variants import is_number  # with pandas
-
         over, chosen = self.tuning.over, self.values[self.pick]
         others = {key: value for key, value in self.best.labels.items() if key != over}
         who = f"{self.best.case.name} {listing(others)}".strip()
         if any(case.runs for case in self.tried) and all(map(math.isnan, self.means)):
             return [f"{who}: diverged at all values of {over}; {chosen} stands for them"]
-        values = sorted({float(text) for text in self.values if is_number(text)})
-        if len(values) < 2 or not is_number(chosen) or float(chosen) not in (values[0], values[-1]):
+        numbers = sorted({number for number in map(number_in, self.values) if isinstance(number, float)})
+        if len(numbers) < 2 or number_in(chosen) not in (numbers[0], numbers[-1]):
             return []
-        side = "smallest" if float(chosen) == values[0] else "largest"
+        side = "smallest" if number_in(chosen) == numbers[0] else "largest"
         return [f"{who}: best {over} {chosen} is the {side} tried; try more on that side"]
 
 
