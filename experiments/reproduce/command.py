@@ -163,7 +163,7 @@ def dry_run(arguments: Arguments) -> list[str]:
             cells = [grids.prepare(stage.request)[1] for stage in stages]
             every = [cell for stage in cells for cell in stage]
             costs = [grids.cost(stage, rates(every), arguments.limits.jobs) for stage in cells]
-            if table.tune is not None and len(costs) > 1:
+            if table.tune is not None:
                 costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
         return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
 

@@ -181,11 +181,7 @@ def _tried(results: Results) -> Iterator[str]:
     table, tune = results.table, results.table.tune
     if tune is None or not results.choices:
         return
-    where = (
-        f"runs that only choose, seed {_listed(tune.seeds)}"
-        if tune.seeds
-        else f"the runs of seeds {_listed(table.seeds)}"
-    )
+    where = f"runs that only choose, seed {_listed(tune.seeds)}"
     for key, value in tune.settings.items():
         values = dict.fromkeys(worked_out(table, case, key, value) for case in table.cases)
         where += f", {markdown_code(f'{key}: ' + ', '.join(values))}"

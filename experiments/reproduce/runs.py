@@ -21,7 +21,7 @@ from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.constants import resolved
 from commeff.experiments.reproduce.results import CaseResult, Observation, Reproduced, Results
 from commeff.experiments.reproduce.table import PublishedTable
-from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
+from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of
 from commeff.experiments.run import archive
 from commeff.experiments.run.store import BAD, FINISHED, stamp
 from commeff.files import rewrite, unlinked
@@ -70,15 +70,15 @@ class TableRun:
     def tuning(self) -> TableStage | None:
         """The runs that only choose; None where there are none."""
         tune = self.table.tune
-        if tune is None or not tune.seeds:
+        if tune is None:
             return None
         cases = [replace(one, settings=resolved(self.table, one.case, tune.settings)) for one in self.cases]
         return TableStage(self, "_tuning", cases, tune.seeds)
 
-    def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
+    def reported(self, choices: Sequence[TunedChoice] = ()) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
-        best = None if choices is None else {id(choice.best.case) for choice in choices}
-        cases = [one for one in self.cases if best is None or id(one.case) in best]
+        best = {id(choice.best.case) for choice in choices}
+        cases = [one for one in self.cases if not choices or id(one.case) in best]
         return TableStage(self, "", cases, self.table.seeds)
 
     def stages(self) -> list[TableStage]:
@@ -206,7 +206,7 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
 def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
-    choices = None
+    choices = list[TunedChoice]()
     if plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
@@ -220,9 +220,8 @@ def _train(plan: TableRun) -> Reproduced:
     outcome = grids.run(plan.reported(choices).request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
-    results = plan.reported(choices).results()
-    whole = chosen(results) if choices is None else replace(results, choices=choices)
-    return Reproduced(results=whole, exit_code=outcome.exit_code)
+    results = replace(plan.reported(choices).results(), choices=choices)
+    return Reproduced(results=results, exit_code=outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:

@@ -224,7 +224,7 @@ def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, s
             raise TableError(
                 f"tune must be left out where measure is {measure}: there is no validation data to choose by"
             )
-        if tune.seeds and scale == "smoke":
+        if scale == "smoke":
             cases, tune = [cases[group[len(group) // 2]] for group in tune.groups(cases)], None
     labels = labels_of(full)
     if unused := [name for name in parameters if name not in labels]:

@@ -27,6 +27,7 @@ from commeff.require import did_you_mean
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
+SEEDS = (100,)  # where a table names none
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ class Tuning:
     ----------
     over : the label that every variant tries values of.
     by : a metric on validation data, or a quantity of which less is better, such as the steps to a level.
-    seeds : of the runs that are only for choosing; () where all values run with the table's own seeds.
+    seeds : of the runs that are only for choosing.
     settings : in which these runs differ; functions know the run that is reported.
     """
 
     over: str
     by: TableQuantity
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     def groups(self, cases: Iterable[Case]) -> list[list[int]]:
@@ -78,8 +79,8 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
     if over not in labels:
         near = did_you_mean(over, labels)
         raise TableError(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
-    tuning_seeds, settings = node.get("seeds", []), read_settings(node.get("settings", {}), "tune.settings")
-    if "seeds" in node and not are_seeds(tuning_seeds):
+    tuning_seeds, settings = node.get("seeds", [*SEEDS]), read_settings(node.get("settings", {}), "tune.settings")
+    if not are_seeds(tuning_seeds):
         raise TableError(f"tune.seeds must be a list of different whole numbers, such as [100], got {tuning_seeds!r}")
     if shared := sorted({*tuning_seeds} & {*seeds}):
         raise TableError(
@@ -87,8 +88,6 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
             "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
         )
     check_settings(settings, cases, "tune.settings: ")
-    if settings and not tuning_seeds:
-        raise TableError("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
     if fixed := {"seed", over} & {*settings}:
         raise TableError(f"tune.settings must leave {', '.join(fixed)} out: tune sets it itself")
     return Tuning(over, quantity(by), tuple(tuning_seeds), settings)
@@ -171,7 +170,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def chosen(whole: Results) -> Results:
-    """The results of a table whose runs are also those that choose: the cases with the best values stay."""
+    """The results as if their runs had chosen: the cases with the best values stay."""
     choices = choices_of(whole)
     return replace(whole, cases=[one.best for one in choices], choices=choices) if choices else whole
 
