@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import built_in
 from commeff.experiments.report.data.quantities import INNER
-from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.cases import Case, listing
 from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
@@ -78,22 +77,19 @@ def check_metric(table: PublishedTable, name: str) -> None:
 
 def check_derived(table: PublishedTable) -> None:
     """Refuse metrics that are functions of what no case has, or that have the name of another."""
+
+    class Numbers(dict[str, float]):
+        """The metrics of a run before there is one."""
+
+        def __missing__(self, name: str) -> float:
+            check_metric(table, name)
+            return math.nan
+
     for name, function in table.derived.items():
         if name in table.recorded[0]:
             raise TableError(f"metrics: {name} has the name of a metric that is recorded; call it otherwise")
         with suppress(ArithmeticError, ValueError):
-            function(_Numbers(table))
-
-
-class _Numbers(dict[str, float]):
-    """Stands for the metrics of a run before there is one."""
-
-    def __init__(self, table: PublishedTable) -> None:
-        self._table = table
-
-    def __missing__(self, name: str) -> float:
-        check_metric(self._table, name)
-        return math.nan
+            function(Numbers())
 
 
 def derive(function: Metric, numbers: Mapping[str, float]) -> float:
@@ -123,17 +119,8 @@ class Observation:
     machine: Mapping[str, str] = field(default_factory=dict)
 
     def final(self, metric: str) -> float:
-        """The number at the end; where the run diverged, worse than all others: infinite, of accuracies -infinite."""
-        return self.finals.get(metric, math.nan) if self.state != "diverged" else self.worst(metric)
-
-    @staticmethod
-    def worst(metric: str) -> float:
-        """What lies beyond all bad values.
-
-        >>> Observation.worst("val_loss"), Observation.worst("test_accuracy")
-        (inf, -inf)
-        """
-        return -math.inf if higher_is_better(metric) else math.inf
+        """The number at the end."""
+        return self.finals.get(metric, math.nan)
 
     def column(self, metric: str) -> pd.DataFrame:
         """The evaluations of a metric, with their steps."""

@@ -15,7 +15,7 @@ import pytest
 from commeff.experiments.reproduce.cases import Case
 from commeff.experiments.reproduce.judging import OFF, compare, judge
 from commeff.experiments.reproduce.page import headline
-from commeff.experiments.reproduce.quantities import TableQuantity, floor, onset, quantity, rate, to
+from commeff.experiments.reproduce.quantities import TableQuantity, floor, least, onset, quantity, rate, to
 from commeff.experiments.reproduce.reading import TableError
 from commeff.experiments.reproduce.results import CaseResult, Observation, Results
 from commeff.experiments.reproduce.table import PublishedTable, read_table
@@ -246,6 +246,8 @@ def test_quantities_of_a_curve() -> None:
     assert of_run(rate("gap"), Observation({}, curve(0.7, bottom=1e-14))) == pytest.approx(0.7, abs=0.01)
     assert of_run(to("gap", 0.1), seen) == 100 * 25
     assert of_run(to("gap", 1e-9), seen) == math.inf
+    lost = replace(seen, state="diverged")
+    assert [of_run(of, lost) for of in (to("gap", 0.1), least("gap"), rate("gap"))] == [math.inf] * 3
     assert math.isnan(of_run(floor("nothing"), seen))
 
 
