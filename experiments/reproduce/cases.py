@@ -137,9 +137,8 @@ def repeated(cases: Sequence[Case]) -> list[str]:
 def check_label(cases: Sequence[Case], key: str, part: str = "") -> None:
     """Refuse a label that no case has; `part` is where a table says so."""
     if not values_in(cases, key):
-        labels = labels_of(cases)
-        near = did_you_mean(key, labels)
-        raise TableError(f"{part}{key!r} is no label of the grid{near}; it has {', '.join(labels)}")
+        known = labels_of(cases)
+        raise TableError(f"{part}{key!r} is no label of the grid{did_you_mean(key, known)}; it has {', '.join(known)}")
 
 
 def check_variant(cases: Sequence[Case], name: str, part: str = "") -> None:

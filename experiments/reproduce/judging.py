@@ -163,9 +163,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The mean of the measured values minus the published one; NaN where there is none, infinite where a run
-        diverged.
-        """
+        """Our mean minus the published number; NaN where there is none, infinite where a run diverged."""
         mean = math.fsum(self.measured.values()) / len(self.measured) if self.measured else math.nan
         return mean - self.published
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
@@ -23,6 +24,7 @@ from commeff.experiments.reproduce.results import CaseResult, Observation, Repro
 from commeff.experiments.reproduce.table import PublishedTable
 from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of
 from commeff.experiments.run import archive
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.store import BAD, FINISHED, stamp
 from commeff.files import rewrite, unlinked
 
@@ -54,8 +56,6 @@ class TableRun:
 
     def config(self, case: CaseResult, seed: int) -> dict[str, Any]:
         """The configuration of a case with a seed."""
-        from commeff.experiments.config.compose import compose
-
         words = [f"{key}={value}" for key, value in case.settings.items()]
         return compose([*words, f"seed={seed}"], self.table.choices)
 
@@ -66,7 +66,7 @@ class TableRun:
 
         return Pricing(self.table.cluster, self.table.metrics)
 
-    @property
+    @cached_property
     def tuning(self) -> TableStage | None:
         """The runs that only choose; None where there are none."""
         tune = self.table.tune
@@ -82,19 +82,17 @@ class TableRun:
         return TableStage(self, "", cases, self.table.seeds)
 
     def stages(self) -> list[TableStage]:
-        """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
+        """Both stages; before all runs that tune are done, of each group of cases any one stands for the best."""
         if self.tuning is None:
             return [self.reported()]
-        known = Results(self.table, self.cases)
-        if all(cell.finished for cell in grids.prepare(self.tuning.request, rehearsed=False)[1]):
-            known = self.tuning.results()
-        return [self.tuning, self.reported(choices_of(known))]
+        return [self.tuning, self.reported(choices_of(self.tuning.results()))]
 
     @cached_property
     def runs(self) -> list[str]:
         """The names of all runs that may be trained, whatever is chosen."""
         stages = [self.reported(), *([self.tuning] if self.tuning else [])]
-        return sorted({stage.run(case, seed) for stage in stages for case in stage.cases for seed in stage.seeds})
+        configs = (self.config(case, seed) for stage in stages for case in stage.cases for seed in stage.seeds)
+        return sorted({*map(run_id, configs)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,16 +127,9 @@ class TableStage:
         limits = self.plan.limits
         return grids.Request(file, store=store, limits=limits, plugins=table.plugins, choices=table.choices)
 
-    def run(self, case: CaseResult, seed: int) -> str:
-        """The name of a run."""
-        from commeff.experiments.run.naming import run_id
-
-        return run_id(self.plan.config(case, seed))
-
     def results(self) -> Results:
         """The results as the store has them."""
         from commeff.experiments.report.data.records import read_record
-        from commeff.experiments.run.naming import run_id
 
         results, missing = list[CaseResult](), list[str]()
         for case in self.cases:
@@ -217,11 +208,11 @@ def _train(plan: TableRun) -> Reproduced:
             return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
         choices = choices_of(tried)
         check_measured(choices)
-    outcome = grids.run(plan.reported(choices).request)
+    reported = plan.reported(choices)
+    outcome = grids.run(reported.request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
-    results = replace(plan.reported(choices).results(), choices=choices)
-    return Reproduced(results=results, exit_code=outcome.exit_code)
+    return Reproduced(results=replace(reported.results(), choices=choices), exit_code=outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:

@@ -114,6 +114,10 @@ def written(folder: Path, **changes: object) -> str:
         ({"cluster": "ethernet_2g"}, "cluster: "),
         ({"cluster": {"cluster": "ethernet_1g", "seconds": 1}}, "cluster: clusters has no use for 'seconds'"),
         ({"cluster": {"cluster": "ethernet_1g", "parameters": 1e6}}, "step_seconds must be given with parameters"),
+        (
+            {"cluster": {"cluster": "ethernet_1g", "step_seconds": 1, "parameters": 0}},
+            "cluster: parameters must be at least 1, got 0",
+        ),
         (TUNED | {"tune": {"over": "optimizer.lrs", "by": "val_loss"}}, "tune.over names 'optimizer.lrs', of which"),
         (
             TUNED | {"tune": TUNE | {"seeds": [100, 2]}},
