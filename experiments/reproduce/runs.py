@@ -121,7 +121,7 @@ class TableStage:
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
         stamp(store)
         unlinked(store / "tables").mkdir(exist_ok=True)
-        file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
+        file = store / "tables" / f"{table.path.stem}_{table.scale}{self.suffix}.yaml"
         content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         limits = self.plan.limits

@@ -91,11 +91,6 @@ class PublishedTable:
     full_cases: tuple[Case, ...] = field(repr=False, default=())
     metrics: set[str] = field(repr=False, default_factory=set)  # that the table has been seen to speak of
 
-    @property
-    def name(self) -> str:
-        """The name that the command calls it by."""
-        return self.path.stem
-
     def called(self, name: str) -> str:
         """What a variant, or the value of a label, is called."""
         return called(name, self.names)
