@@ -1,7 +1,7 @@
 """`commeff reproduce`: a published table as a grid of runs, the numbers printed there, and claims that are judged.
 
 What a table imports is here: quantities (`final`, `floor`, `least`, `rate`, `to`, `onset`, `slope`), `claim` with the
-comparisons `order`, `above`, `within`, `equal` beside < and >, `apply` for functions of values, and `printed`.
+comparisons `order`, `within`, `equal` beside < and >, `apply` for functions of values, and `printed`.
 
 - `reading`: a table's file, executed, and what is wrong in it, with its line. `table`: what it says.
 - `cases`: what is run or measured, at each scale; `tuning`: which values are tried, and the best.
@@ -15,10 +15,9 @@ comparisons `order`, `above`, `within`, `equal` beside < and >, `apply` for func
 
 from commeff.experiments.reproduce.judging import claim, printed
 from commeff.experiments.reproduce.quantities import final, floor, least, onset, rate, slope, to
-from commeff.experiments.reproduce.values import above, apply, equal, order, within
+from commeff.experiments.reproduce.values import apply, equal, order, within
 
 __all__ = [
-    "above",
     "apply",
     "claim",
     "equal",

@@ -77,10 +77,10 @@ def read_settings(node: Any, part: str) -> dict[str, Setting]:
     return {str(key): setting(value) for key, value in node.items()}
 
 
-def read_cases(
-    entries: Any, base: Mapping[str, Setting], added: Mapping[str, Setting], parameters: Sequence[str]
-) -> list[Case]:
-    """The combinations of every entry of the grid; `added` overrides settings."""
+def read_cases(raw: Mapping[str, Any], added: Mapping[str, Setting]) -> list[Case]:
+    """The combinations of every entry of the grid of a file; `added` overrides settings."""
+    entries, parameters = raw.get("grid"), raw.get("parameters", ())
+    base = read_settings(raw.get("base", {}), "base")
     if not entries or not all(isinstance(entry, dict) for entry in entries):
         raise TableError('grid must be a list of settings, such as [{"name": "psgd", "method": "psgd"}]')
     axes = [{str(k): values_of(v) for k, v in entry.items() if k != "name"} for entry in entries]
@@ -106,6 +106,23 @@ def values_of(value: Any) -> list[Setting]:
     return [setting(item) for item in (value if isinstance(value, list) else [value])]
 
 
+def number_in(words: str) -> float | str:
+    """The number that words are, or the words.
+
+    >>> number_in("1e-1"), number_in("ring")
+    (0.1, 'ring')
+    """
+    try:
+        return float(words)
+    except ValueError:
+        return words
+
+
+def labels_of(cases: Iterable[Case]) -> list[str]:
+    """The labels that some case has."""
+    return [*dict.fromkeys(label for case in cases for label in case.labels)]
+
+
 def values_in(cases: Iterable[Case], key: str) -> list[str]:
     """The values that a label has in some cases."""
     return [*dict.fromkeys(value for case in cases if (value := case.label(key)) is not None)]
@@ -120,9 +137,8 @@ def repeated(cases: Sequence[Case]) -> list[str]:
 def check_label(cases: Sequence[Case], key: str, part: str = "") -> None:
     """Refuse a label that no case has; `part` is where a table says so."""
     if not values_in(cases, key):
-        labels = dict.fromkeys(label for case in cases for label in case.labels)
-        near = did_you_mean(key, labels)
-        raise TableError(f"{part}{key!r} is no label of the grid{near}; it has {', '.join(labels)}")
+        known = labels_of(cases)
+        raise TableError(f"{part}{key!r} is no label of the grid{did_you_mean(key, known)}; it has {', '.join(known)}")
 
 
 def check_variant(cases: Sequence[Case], name: str, part: str = "") -> None:
@@ -149,12 +165,7 @@ def scales_of(raw: Mapping[str, Any]) -> list[str]:
 
 
 def read_scales(
-    raw: Mapping[str, Any],
-    scale: str,
-    base: Mapping[str, Setting],
-    added: Mapping[str, Setting],
-    parameters: Sequence[str],
-    measure: str,
+    raw: Mapping[str, Any], scale: str, added: Mapping[str, Setting]
 ) -> dict[str, tuple[list[Case], list[int]]]:
     """The cases and seeds of each scale: those that the file names, full, and the one that is asked for.
 
@@ -162,10 +173,7 @@ def read_scales(
     ----------
     raw : what the file says.
     scale : that is asked for.
-    base : settings of all cases.
     added : settings of the command.
-    parameters : labels that are no settings.
-    measure : what is measured of a case.
     """
     scales = raw.get("scales") or {}
     if not all(isinstance(content, dict) for content in scales.values()):
@@ -180,10 +188,10 @@ def read_scales(
             content = dict(scales.get(name) or (SMOKE if name == "smoke" else {}))
             keep, seeds = content.pop("keep", {}), content.pop("seeds", None)
             changed = read_settings(content, f"scales.{name}")
-            every = read_cases(raw.get("grid"), base, {**changed, **added}, parameters)
-            check_settings(changed, every, f"scales.{name}: ", parameters)
+            every = read_cases(raw, {**changed, **added})
+            check_settings(changed, every, f"scales.{name}: ", raw.get("parameters", ()))
             cases = _stay(every, keep, name)
-            results[name] = cases, _seeds(raw, seeds, name, no_seed_changes(measure, cases))
+            results[name] = cases, _seeds(raw, seeds, name, no_seed_changes(raw.get("measure", ""), cases))
     return results
 
 

@@ -18,7 +18,7 @@ from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.reproduce.cases import listing, scales_of
 from commeff.experiments.reproduce.judging import OFF, compare, judge, rehearse
 from commeff.experiments.reproduce.reading import execute, table_code
-from commeff.experiments.reproduce.results import TRAINING
+from commeff.experiments.reproduce.results import TRAINING, Reproduced
 from commeff.experiments.reproduce.table import PublishedTable, built_in_tables, find_table, read_table
 from commeff.experiments.reproduce.verdicts import FAILS, shown
 from commeff.experiments.run import archive
@@ -28,7 +28,7 @@ from commeff.files import unlinked
 from commeff.require import did_you_mean
 
 if TYPE_CHECKING:
-    from commeff.experiments.reproduce.runs import Reproduced, TableRun
+    from commeff.experiments.reproduce.runs import TableRun
 
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
@@ -163,7 +163,7 @@ def dry_run(arguments: Arguments) -> list[str]:
             cells = [grids.prepare(stage.request)[1] for stage in stages]
             every = [cell for stage in cells for cell in stage]
             costs = [grids.cost(stage, rates(every), arguments.limits.jobs) for stage in cells]
-            if table.tune is not None and len(costs) > 1:
+            if table.tune is not None:
                 costs = [f"to choose {table.tune.over}: {costs[0]}", f"with the chosen values: {costs[1]}"]
         return [*lines, *costs, *([f"stated for this scale: {table.cost}"] if table.cost else [])]
 
@@ -180,7 +180,6 @@ def _begin(arguments: Arguments) -> TableRun:
 def reproduce(arguments: Arguments) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
     if arguments.are_peers:
-        from commeff.experiments.reproduce.runs import Reproduced
         from commeff.experiments.studies.peers import report
 
         return Reproduced(*report.reproduce(arguments.folder))
@@ -192,9 +191,9 @@ def _reproduced(arguments: Arguments) -> Reproduced:
     table = arguments.content
     _check_device(table)
     plan = _begin(arguments)
-    from commeff.experiments.reproduce.runs import Reproduced, train
-
     if table.measure == TRAINING:
+        from commeff.experiments.reproduce.runs import train
+
         done = train(plan, arguments.records)
     else:
         from commeff.experiments.reproduce.measures import measured

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from commeff.experiments.catalogue.constants import PARTS, NoConstantError, NoPartError, constant
 from commeff.experiments.config.plugins import Choice
 from commeff.experiments.grid.plan.spec import text
-from commeff.experiments.reproduce.cases import Case, Setting
+from commeff.experiments.reproduce.cases import Case, Setting, number_in
 from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
 
@@ -65,10 +65,7 @@ class CaseView:
             raise TableError(f"{self.case.name} has no label or setting {key!r}{did_you_mean(key, known)}")
         if callable(value):
             return value(replace(self, within=(*self.within, name)))
-        try:
-            return float(value)
-        except ValueError:
-            return value
+        return number_in(value)
 
     def __getattr__(self, part: str) -> PartConstants:
         """The constants of a part: c.task, c.topology, c.compressor."""

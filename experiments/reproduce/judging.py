@@ -7,7 +7,7 @@ diverged puts it off; where a seed has no such number, or the case was not run, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,13 @@ from commeff.experiments.reproduce.reading import TableError, check_one_of
 from commeff.experiments.reproduce.results import CaseResult, Results, check_derived
 from commeff.experiments.reproduce.tuning import chosen
 from commeff.experiments.reproduce.values import TablePlace
-from commeff.experiments.reproduce.verdicts import ALL, FAILS, HOLDS, UNTOLD, Judgement, all_of, holm, near, related
+from commeff.experiments.reproduce.verdicts import ALL, FAILS, HOLDS, UNTOLD, Judgement, holm, near
 
 if TYPE_CHECKING:
     from commeff.experiments.reproduce.table import PublishedTable
 
 PAPER, THEORY, US = WHOSE = ("paper", "theory", "us")
-TOLERANCES = ("absolute", "relative", "rank")
+TOLERANCES = ("absolute", "relative")
 OK, OFF, NOT_COMPARABLE = "ok", "off", "not comparable"
 WORDS = {HOLDS: OK, FAILS: OFF, UNTOLD: UNTOLD}
 
@@ -137,7 +137,7 @@ printed = PrintedNumber  # as a table calls it
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How near ours must be: within `by`, within a share `by` of theirs, or in the same order."""
+    """How near ours must be: within `by`, or within a share `by` of theirs."""
 
     kind: str = "relative"
     by: float = 0.05
@@ -162,14 +162,10 @@ class Comparison:
     runs: int = 0
 
     @property
-    def mean(self) -> float:
-        """The mean of the measured values; NaN where there is none, infinite where a run diverged."""
-        return math.fsum(self.measured.values()) / len(self.measured) if self.measured else math.nan
-
-    @property
     def difference(self) -> float:
-        """Measured minus published."""
-        return self.mean - self.published
+        """Our mean minus the published number; NaN where there is none, infinite where a run diverged."""
+        mean = math.fsum(self.measured.values()) / len(self.measured) if self.measured else math.nan
+        return mean - self.published
 
 
 def compare(results: Results) -> list[Comparison]:
@@ -181,7 +177,7 @@ def compare(results: Results) -> list[Comparison]:
         if not cases:
             printed_value = math.nan if callable(printed.value) else float(printed.value)
             comparisons.append(Comparison(printed, dict(printed.where), printed_value, {}, NOT_COMPARABLE))
-    return _ranked(comparisons, table.exact) if table.tolerance.kind == "rank" else comparisons
+    return comparisons
 
 
 def _compared(printed: PrintedNumber, result: CaseResult, results: Results) -> Comparison:
@@ -211,23 +207,6 @@ def verdict(tolerance: Tolerance, printed: float, values: Mapping[int, float], e
     return WORDS[near(dict(values), {ALL: printed}, by, exact).state]
 
 
-def _ranked(comparisons: Sequence[Comparison], exact: bool) -> list[Comparison]:
-    """Our values agree with a printed number if they lie on its side of every other number of the same quantity."""
-    ranked = []
-    for one in comparisons:
-        peers = [c for c in comparisons if c.printed.of.text == one.printed.of.text and c.verdict != NOT_COMPARABLE]
-        others = [c for c in peers if c.published != one.published]
-        if one.verdict == NOT_COMPARABLE or not math.isfinite(one.mean) or not others:
-            ranked.append(one)
-            continue
-        sides = [
-            related(dict(one.measured), "<" if one.published < c.published else ">", dict(c.measured), exact)
-            for c in others
-        ]
-        ranked.append(replace(one, verdict=WORDS[all_of(sides).state]))
-    return ranked
-
-
 def rehearse(table: PublishedTable) -> None:
     """Go through all that a table says once without results: names that nothing has and errors of its code are told.
 
@@ -242,7 +221,6 @@ def rehearse(table: PublishedTable) -> None:
     check_derived(table)
     for number, printed in enumerate(table.numbers, 1):
         check_place(table.full_cases, printed.variant, printed.where, f"numbers: entry {number}: ")
-    _check_ranks(table)
     judge(results)
     for result in results.cases:
         for of in (*table.show, *table.drawn):
@@ -254,19 +232,4 @@ def rehearse(table: PublishedTable) -> None:
             raise TableError(
                 f"numbers: a share of a printed 0 is 0, got a tolerance of {table.tolerance.by:.4g} relative; give an "
                 "absolute one, or make it a claim, such as within(a, 0, 0.1)"
-            )
-
-
-def _check_ranks(table: PublishedTable) -> None:
-    """Refuse to rank the only number of a quantity, which is always in its place."""
-    if table.tolerance.kind != "rank":
-        return
-    groups = [] if table.tune is None else table.tune.groups(table.full_cases)
-    cases = [table.full_cases[group[0]] for group in groups] or table.full_cases
-    for place, one in enumerate(table.numbers, 1):
-        peers = [number for number in table.numbers if number.of.text == one.of.text]
-        if sum(case.name == number.variant and case.has(number.where) for number in peers for case in cases) < 2:
-            raise TableError(
-                f"numbers: entry {place} is the only one of its quantity, which tolerance kind rank finds in its place "
-                "whatever it is; print another, or give kind relative or absolute"
             )

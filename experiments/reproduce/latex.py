@@ -25,8 +25,7 @@ def write(results: Results, compared: Sequence[Comparison], out: Path) -> list[P
 
 def _measured(results: Results) -> Table:
     """Every case, with what the table shows: means down to the second digit of half the interval over seeds."""
-    table, cases = results.table, results.cases
-    keys = results.labels
+    table, cases, keys = results.table, results.cases, results.labels
     shown = [
         Column(of.text, items=[_item(of.by_seed(results, case), len(case.runs)) for case in cases]) for of in table.show
     ]

@@ -47,9 +47,8 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
     """
     topology = build.topology(config)
     matrices = [topology.at(step) for step in range(topology.period or 1)]
-    numbers = {"rho": matrices[0].rho, "gap": 1 - matrices[0].rho}
-    numbers |= {"degree": float(max(matrix.degree for matrix in matrices))}
-    disagreement = np.eye(topology.n) - 1 / topology.n
+    rho, degree = matrices[0].rho, float(max(matrix.degree for matrix in matrices))
+    numbers = {"rho": rho, "gap": 1 - rho, "degree": degree}
     if topology.period is None:
         rng = np.random.default_rng(int(config["seed"]))
         x = rng.standard_normal((topology.n, 8))
@@ -60,7 +59,8 @@ def consensus(config: Mapping[str, Any]) -> dict[str, float]:
             steps += 1
         return numbers | {"rate": float((np.linalg.norm(x) / start) ** (1 / steps)), "exact_after": math.inf}
     if topology.period == 1:  # a normal matrix has powers of its norm
-        return numbers | {"rate": matrices[0].rho, "exact_after": 1.0 if matrices[0].rho < EXACT else math.inf}
+        return numbers | {"rate": rho, "exact_after": 1.0 if rho < EXACT else math.inf}
+    disagreement = np.eye(topology.n) - 1 / topology.n
     for matrix in matrices:
         disagreement = matrix.sparse() @ disagreement
     worst = float(np.linalg.norm(disagreement, 2))
@@ -168,12 +168,8 @@ def low_rank(config: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(np.mean(numbers)) for name, numbers in samples.items()}
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, float]]] = {
-    "consensus": consensus,
-    "compression": compression,
-    "gossip": gossip,
-    "low_rank": low_rank,
-}
+Measure = Callable[[Mapping[str, Any]], dict[str, float]]
+KINDS: Mapping[str, Measure] = {kind.__name__: kind for kind in (consensus, compression, gossip, low_rank)}
 
 
 def measured(plan: TableRun) -> Results:

@@ -160,8 +160,7 @@ def _compared(one: Comparison, results: Results) -> list[str]:
 
 def _measured(results: Results) -> Iterator[str]:
     """Every case, with the mean and interval over seeds of what the table shows."""
-    table = results.table
-    keys = results.labels
+    table, keys = results.table, results.labels
     heads = ["variant", *keys, "seeds", *(shown.text for shown in table.show)]
     rows = []
     for result in results.cases:
@@ -181,17 +180,12 @@ def _tried(results: Results) -> Iterator[str]:
     table, tune = results.table, results.table.tune
     if tune is None or not results.choices:
         return
-    where = (
-        f"runs that only choose, seed {_listed(tune.seeds)}"
-        if tune.seeds
-        else f"the runs of seeds {_listed(table.seeds)}"
-    )
+    where = f"runs that only choose, seed {_listed(tune.seeds)}"
     for key, value in tune.settings.items():
         values = dict.fromkeys(worked_out(table, case, key, value) for case in table.cases)
         where += f", {markdown_code(f'{key}: ' + ', '.join(values))}"
     best = f"{markdown_code(tune.over)} is that of the best {markdown_code(tune.by.text)}"
-    yield from ("## Tuning", "", f"{best} in {where}.", "")
-    yield from ("All variants tried as many values.", "")
+    yield from ("## Tuning", "", f"{best} in {where}.", "", "All variants tried as many values.", "")
     labels = [choice.best.labels for choice in results.choices]
     keys = [key for key in results.table.swept if key != tune.over and any(key in case for case in labels)]
     rows = []
@@ -222,8 +216,7 @@ def _settings(settings: Mapping[str, str], left_open: Mapping[str, str]) -> Iter
 
 def _origin(results: Results, command: str) -> Iterator[str]:
     table, machines = results.table, results.machines
-    seeds = _listed(table.seeds)
-    yield from ("## Made by", "", f"- {markdown_code(command)}", f"- scale {table.scale}, seeds {seeds}")
+    yield from ("## Made by", "", f"- {markdown_code(command)}", f"- scale {table.scale}, seeds {_listed(table.seeds)}")
     if table.cluster is not None:
         yield f"- {markdown_prose(_cluster(table.cluster))}"
     hardware = {f"{m['cpu']}, {m['cores']} cores, GPU {m['gpus']}, torch {m['torch']}" for m in machines}

@@ -8,7 +8,7 @@ sum than its profile has neither, since what it sends depends on values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,8 +39,8 @@ class Pricing:
         if cluster and cluster.parameters:
             self._cluster_modeller = Modeller(square_matrices(cluster.parameters))
 
-    def priced(self, configure: Callable[[], Mapping[str, Any]], run: Observation) -> Observation:
-        """The observation of a run with these numbers; its configuration is asked for if there are any.
+    def priced(self, config: Mapping[str, Any], run: Observation) -> Observation:
+        """The observation of a run with these numbers.
 
         Raises
         ------
@@ -50,8 +50,7 @@ class Pricing:
         curve = run.curve
         if curve.empty or not (self._seconds or self._bytes):
             return run
-        steps, config = int(curve["step"].max()), configure()
-        sent = self._modeller.profile(config)[1]
+        steps, sent = int(curve["step"].max()), self._modeller.profile(config)[1]
         operations = [operation for step in range(steps) for operation in sent.operations(step)]
         whole = math.fsum(operation.wire_bytes for operation in operations)
         if abs(whole - float(curve["wire_bytes"].iloc[-1])) > SAME * whole:

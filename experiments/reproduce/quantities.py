@@ -54,11 +54,10 @@ class TableQuantity(Arithmetic):
     def __call__(self, variant: TableVariant) -> Value:
         """Its value for the only case of a variant at a place."""
         variant.results.table.check_quantity(self)
-        result = variant.result
-        if result is None or not result.runs:
+        if variant.result is None or not variant.runs:
             return variant.absent()
-        numbers = self.by_seed(variant.results, result)
-        left_out = {seed: variant.name for seed in result.runs if seed not in numbers}
+        numbers = self.by_seed(variant.results, variant.result)
+        left_out = {seed: variant.name for seed in variant.runs if seed not in numbers}
         absent = "" if numbers else f"{variant.name} has no {self.text}"
         return Value(numbers, {} if absent else left_out, variant.place, variant.results.table.exact, absent)
 
@@ -106,10 +105,18 @@ def _of_case(function: Callable[[Any], Any]) -> TableQuantity:
 
 
 def _of_run(text: str, measure: Callable[[Observation], float], *metrics: str) -> TableQuantity:
+    """A quantity of a run; of one that diverged it is worse than all others: infinite, of accuracies -infinite."""
     for metric in metrics:
         if not isinstance(metric, str):
             raise TableError(f"{text.partition('(')[0]} takes the name of a metric, got {metric!r}")
-    return TableQuantity(text, metrics, lambda results, result, seed: measure(result.runs[seed]))
+
+    def number(results: Results, result: CaseResult, seed: int) -> float:
+        run = result.runs[seed]
+        if run.state == "diverged":
+            return -math.inf if higher_is_better(metrics[-1]) else math.inf
+        return measure(run)
+
+    return TableQuantity(text, metrics, number)
 
 
 def final(metric: str) -> TableQuantity:
@@ -121,8 +128,6 @@ def floor(metric: str) -> TableQuantity:
     """The mean over the last quarter of the evaluations."""
 
     def measure(run: Observation) -> float:
-        if run.state == "diverged":
-            return run.worst(metric)
         values = run.column(metric)[metric].to_numpy(dtype=float)
         return float(values[-max(1, math.ceil(TAIL * len(values))) :].mean()) if len(values) else math.nan
 
@@ -138,8 +143,6 @@ def rate(metric: str, down_to: float = DOWN_TO) -> TableQuantity:
     """The factor a step by which it falls, until it is below `down_to` of its start: exp of its logarithm's slope."""
 
     def measure(run: Observation) -> float:
-        if run.state == "diverged":
-            return math.inf
         column = run.column(metric)
         column = column[column[metric] > 0]
         if len(column):

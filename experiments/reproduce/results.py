@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commeff.experiments.config.schema import built_in
 from commeff.experiments.report.data.quantities import INNER
-from commeff.experiments.report.data.statistics import higher_is_better
 from commeff.experiments.reproduce.cases import Case, listing
 from commeff.experiments.reproduce.reading import TableError
 from commeff.require import did_you_mean
@@ -77,22 +77,19 @@ def check_metric(table: PublishedTable, name: str) -> None:
 
 def check_derived(table: PublishedTable) -> None:
     """Refuse metrics that are functions of what no case has, or that have the name of another."""
+
+    class Numbers(dict[str, float]):
+        """The metrics of a run before there is one."""
+
+        def __missing__(self, name: str) -> float:
+            check_metric(table, name)
+            return math.nan
+
     for name, function in table.derived.items():
         if name in table.recorded[0]:
             raise TableError(f"metrics: {name} has the name of a metric that is recorded; call it otherwise")
         with suppress(ArithmeticError, ValueError):
-            function(_Numbers(table))
-
-
-class _Numbers(dict[str, float]):
-    """Stands for the metrics of a run before there is one."""
-
-    def __init__(self, table: PublishedTable) -> None:
-        self._table = table
-
-    def __missing__(self, name: str) -> float:
-        check_metric(self._table, name)
-        return math.nan
+            function(Numbers())
 
 
 def derive(function: Metric, numbers: Mapping[str, float]) -> float:
@@ -122,21 +119,20 @@ class Observation:
     machine: Mapping[str, str] = field(default_factory=dict)
 
     def final(self, metric: str) -> float:
-        """The number at the end; where the run diverged, worse than all others: infinite, of accuracies -infinite."""
-        return self.finals.get(metric, math.nan) if self.state != "diverged" else self.worst(metric)
-
-    @staticmethod
-    def worst(metric: str) -> float:
-        """What lies beyond all bad values.
-
-        >>> Observation.worst("val_loss"), Observation.worst("test_accuracy")
-        (inf, -inf)
-        """
-        return -math.inf if higher_is_better(metric) else math.inf
+        """The number at the end."""
+        return self.finals.get(metric, math.nan)
 
     def column(self, metric: str) -> pd.DataFrame:
         """The evaluations of a metric, with their steps."""
         return self.curve.reindex(columns=["step", metric]).dropna()
+
+    def same(self, other: Observation, metric: str | None) -> bool:
+        """Whether all recorded numbers, or one metric at the end, are those of another."""
+        if metric is not None:
+            return metric in self.finals and self.finals[metric] == other.finals.get(metric)
+        columns = [name for name in self.curve if name not in COSTS and name in other.curve]
+        one, two = (run.curve[columns].reset_index(drop=True) for run in (self, other))
+        return not one.empty and one.equals(two)
 
     def with_metrics(self, metrics: Mapping[str, Metric]) -> Observation:
         """With metrics that are functions of recorded ones, at the end and along the curve.
@@ -178,15 +174,6 @@ class CaseResult:
     def label(self, key: str) -> str | None:
         """A label of the case, functions worked out."""
         return self.case.name if key == "name" else self.labels.get(self.case.key(key))
-
-    def same(self, other: CaseResult, seed: int, metric: str | None) -> bool:
-        """Whether all recorded numbers of a seed, or one metric at the end, are those of another case."""
-        one, two = self.runs[seed], other.runs[seed]
-        if metric is not None:
-            return one.finals.get(metric) is not None and one.finals.get(metric) == two.finals.get(metric)
-        columns = [name for name in one.curve if name not in COSTS and name in two.curve]
-        curves = [run.curve[columns].reset_index(drop=True) for run in (one, two)]
-        return bool(columns) and bool(len(curves[0])) and curves[0].equals(curves[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,3 +229,17 @@ class Results:
         cases = [result.case for result in self.named(name, {})]
         keys = [key for key in self.table.swept if len({case.label(key) for case in cases}) > 1]
         return self.one(name, {key: value for key in keys if (value := result.case.label(key)) is not None})
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
+
+    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
+    """
+
+    page: Path | None = None
+    lines: Sequence[str] = ()
+    exit_code: int = 0
+    faults: Sequence[str] = ()
+    results: Results | None = None

@@ -8,21 +8,23 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from commeff.experiments.config.compose import compose
 from commeff.experiments.config.schema import ConfigError
 from commeff.experiments.grid import command as grids
 from commeff.experiments.grid.local.scheduler import Limits
 from commeff.experiments.report.data.names import plugins
 from commeff.experiments.reproduce.constants import resolved
-from commeff.experiments.reproduce.results import CaseResult, Observation, Results
+from commeff.experiments.reproduce.results import CaseResult, Observation, Reproduced, Results
 from commeff.experiments.reproduce.table import PublishedTable
-from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of, chosen
+from commeff.experiments.reproduce.tuning import TunedChoice, check_measured, choices_of
 from commeff.experiments.run import archive
+from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.store import BAD, FINISHED, stamp
 from commeff.files import rewrite, unlinked
 
@@ -54,8 +56,6 @@ class TableRun:
 
     def config(self, case: CaseResult, seed: int) -> dict[str, Any]:
         """The configuration of a case with a seed."""
-        from commeff.experiments.config.compose import compose
-
         words = [f"{key}={value}" for key, value in case.settings.items()]
         return compose([*words, f"seed={seed}"], self.table.choices)
 
@@ -66,35 +66,33 @@ class TableRun:
 
         return Pricing(self.table.cluster, self.table.metrics)
 
-    @property
+    @cached_property
     def tuning(self) -> TableStage | None:
         """The runs that only choose; None where there are none."""
         tune = self.table.tune
-        if tune is None or not tune.seeds:
+        if tune is None:
             return None
         cases = [replace(one, settings=resolved(self.table, one.case, tune.settings)) for one in self.cases]
         return TableStage(self, "_tuning", cases, tune.seeds)
 
-    def reported(self, choices: Sequence[TunedChoice] | None = None) -> TableStage:
+    def reported(self, choices: Sequence[TunedChoice] = ()) -> TableStage:
         """The runs that are judged: of all cases, or of those that were chosen."""
-        best = None if choices is None else {id(choice.best.case) for choice in choices}
-        cases = [one for one in self.cases if best is None or id(one.case) in best]
+        best = {id(choice.best.case) for choice in choices}
+        cases = [one for one in self.cases if not choices or id(one.case) in best]
         return TableStage(self, "", cases, self.table.seeds)
 
     def stages(self) -> list[TableStage]:
-        """Both stages; while nothing is chosen, of each group of cases any one stands for the best."""
+        """Both stages; before all runs that tune are done, of each group of cases any one stands for the best."""
         if self.tuning is None:
             return [self.reported()]
-        known = Results(self.table, self.cases)
-        if all(cell.finished for cell in grids.prepare(self.tuning.request, rehearsed=False)[1]):
-            known = self.tuning.results()
-        return [self.tuning, self.reported(choices_of(known))]
+        return [self.tuning, self.reported(choices_of(self.tuning.results()))]
 
     @cached_property
     def runs(self) -> list[str]:
         """The names of all runs that may be trained, whatever is chosen."""
         stages = [self.reported(), *([self.tuning] if self.tuning else [])]
-        return sorted({stage.run(case, seed) for stage in stages for case in stage.cases for seed in stage.seeds})
+        configs = (self.config(case, seed) for stage in stages for case in stage.cases for seed in stage.seeds)
+        return sorted({*map(run_id, configs)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,17 +121,11 @@ class TableStage:
         unique = list({json.dumps(entry, sort_keys=True): entry for entry in entries}.values())
         stamp(store)
         unlinked(store / "tables").mkdir(exist_ok=True)
-        file = store / "tables" / f"{table.name}_{table.scale}{self.suffix}.yaml"
+        file = store / "tables" / f"{table.path.stem}_{table.scale}{self.suffix}.yaml"
         content = {"title": title, "seeds": [*self.seeds], "grid": unique}
         rewrite(file, yaml.safe_dump(content, sort_keys=False, width=1000), shared=True)
         limits = self.plan.limits
         return grids.Request(file, store=store, limits=limits, plugins=table.plugins, choices=table.choices)
-
-    def run(self, case: CaseResult, seed: int) -> str:
-        """The name of a run."""
-        from commeff.experiments.run.naming import run_id
-
-        return run_id(self.plan.config(case, seed))
 
     def results(self) -> Results:
         """The results as the store has them."""
@@ -143,22 +135,23 @@ class TableStage:
         for case in self.cases:
             runs = dict[int, Observation]()
             for seed in self.seeds:
-                record = read_record(self.plan.store / self.run(case, seed))
+                config = self.plan.config(case, seed)
+                record = read_record(self.plan.store / run_id(config))
                 if record.state in FINISHED:
-                    runs[seed] = self._observation(record, case)
+                    runs[seed] = self._observation(record, config)
                 else:
                     missing.append(f"{case.words} seed {seed} is {record.state}")
             results.append(replace(case, runs=runs))
         return Results(self.plan.table, results, (), missing)
 
-    def _observation(self, record: Record, case: CaseResult) -> Observation:
+    def _observation(self, record: Record, config: Mapping[str, Any]) -> Observation:
         table = self.plan.table
         numbers = {name: value for name, value in record.summary.items() if type(value) in (int, float)}
         finals = numbers | {"consensus_distance": record.final("consensus_distance")}
         comparable, machine = table.is_theirs(record.config), machine_of(record.environment)
         run = Observation(finals, record.curve, record.state, comparable, machine)
         if not self.suffix:
-            run = self.plan.pricing.priced(partial(_where_data_are, record, case.settings), run)
+            run = self.plan.pricing.priced(config, run)
         return run.with_metrics(table.derived)
 
 
@@ -166,28 +159,6 @@ def machine_of(environment: Mapping[str, Any]) -> dict[str, str]:
     """What a page says of where a run or a measurement was made: its machine, and its plug-ins if it has any."""
     facts = {fact: str(environment.get(fact, "unknown")) for fact in FACTS}
     return facts | ({"plugins": "; ".join(names)} if (names := plugins(environment)) else {})
-
-
-def _where_data_are(record: Record, settings: Mapping[str, str]) -> Mapping[str, Any]:
-    """The configuration of a run, which may have been made elsewhere, with the data folder that is asked for here."""
-    folder = settings.get("task.data_dir", settings.get("data_dir"))
-    if folder is None or "data_dir" not in record.config["task"]:
-        return dict(record.parts)
-    return {**record.parts, "task": {**record.parts["task"], "data_dir": folder}}
-
-
-@dataclass(frozen=True)
-class Reproduced:
-    """What came out: the page, a line for each verdict, the exit code, and what else went wrong.
-
-    There is no page before there are `results`, which are None where not all runs are there; the lines say why.
-    """
-
-    page: Path | None = None
-    lines: Sequence[str] = ()
-    exit_code: int = 0
-    faults: Sequence[str] = ()
-    results: Results | None = None
 
 
 def train(plan: TableRun, records: Path | None = None) -> Reproduced:
@@ -226,7 +197,7 @@ def unpack(plan: TableRun, records: Path) -> list[str]:
 def _train(plan: TableRun) -> Reproduced:
     for stage in plan.stages():
         grids.check(stage.request)
-    choices = None
+    choices = list[TunedChoice]()
     if plan.tuning is not None:
         outcome = grids.run(plan.tuning.request)
         if outcome.interrupted or outcome.left:
@@ -237,12 +208,11 @@ def _train(plan: TableRun) -> Reproduced:
             return Reproduced(lines=[*(f"tuning: {line}" for line in tried.missing), why], exit_code=1)
         choices = choices_of(tried)
         check_measured(choices)
-    outcome = grids.run(plan.reported(choices).request)
+    reported = plan.reported(choices)
+    outcome = grids.run(reported.request)
     if outcome.interrupted or outcome.left:
         return _stopped(plan, outcome)
-    results = plan.reported(choices).results()
-    whole = chosen(results) if choices is None else replace(results, choices=choices)
-    return Reproduced(results=whole, exit_code=outcome.exit_code)
+    return Reproduced(results=replace(reported.results(), choices=choices), exit_code=outcome.exit_code)
 
 
 def _stopped(plan: TableRun, outcome: grids.Outcome) -> Reproduced:

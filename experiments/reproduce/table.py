@@ -21,12 +21,14 @@ from commeff.experiments.reproduce.cases import (
     check_settings,
     check_variant,
     in_words,
+    labels_of,
     no_seed_changes,
     read_cases,
     read_scales,
     read_settings,
     repeated,
     table_seeds,
+    values_in,
 )
 from commeff.experiments.reproduce.judging import PrintedNumber, Tolerance
 from commeff.experiments.reproduce.plot import Plot
@@ -89,11 +91,6 @@ class PublishedTable:
     full_cases: tuple[Case, ...] = field(repr=False, default=())
     metrics: set[str] = field(repr=False, default_factory=set)  # that the table has been seen to speak of
 
-    @property
-    def name(self) -> str:
-        """The name that the command calls it by."""
-        return self.path.stem
-
     def called(self, name: str) -> str:
         """What a variant, or the value of a label, is called."""
         return called(name, self.names)
@@ -131,8 +128,7 @@ class PublishedTable:
     @property
     def swept(self) -> list[str]:
         """The labels that differ among cases; not those parts that the name of a variant says already."""
-        keys = dict.fromkeys(key for case in self.cases for key in case.labels)
-        differing = [key for key in keys if len({case.labels.get(key) for case in self.cases}) > 1]
+        differing = [key for key in labels_of(self.cases) if len({case.labels.get(key) for case in self.cases}) > 1]
         values = {key: {(case.name, case.labels.get(key)) for case in self.cases} for key in NAMED}
         variants = len({case.name for case in self.cases})
         return [key for key in differing if key not in NAMED or len(values[key]) > variants]
@@ -201,32 +197,31 @@ def read_table(
 
 
 def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, str]) -> PublishedTable:
-    measure, parameters = str(raw.get("measure", TRAINING)), [*raw.get("parameters", [])]
+    measure, parameters = raw.get("measure", TRAINING), raw.get("parameters", ())
     check_one_of((TRAINING, *MEASURED), measure=measure)
     if measure == "modelled" and raw.get("cluster") is None:
         raise TableError("there is no cluster, on which it could model runs; give cluster = NAME or FILE")
-    base = read_settings(raw.get("base", {}), "base")
-    full = read_cases(raw.get("grid"), base, {}, parameters)
-    check_settings(base, full, "base: ", parameters)
-    for name in dict.fromkeys(case.name for case in full):
-        cases = [case for case in full if case.name == name]
-        check_settings(dict.fromkeys(key for case in cases for key in case.labels), cases, "grid: ", parameters)
+    full = read_cases(raw, {})
+    check_settings(map(str, raw.get("base", {})), full, "base: ", parameters)
+    for name in values_in(full, "name"):
+        variant = [case for case in full if case.name == name]
+        check_settings(labels_of(variant), variant, "grid: ", parameters)
     if twice := repeated(full):
         raise TableError(f"grid has {', '.join(twice)} twice; keep one")
-    scales = read_scales(raw, scale, base, added, parameters, measure)
+    scales = read_scales(raw, scale, added)
     cases, seeds = scales[scale]
     tune = None
     if "tune" in raw:
-        tune = read_tuning(raw["tune"], full, table_seeds(raw, no_seed_changes(measure, cases)))
+        tune = read_tuning(raw["tune"], full, table_seeds(raw, exact=False))
         for name, (kept_cases, _) in scales.items():
             check_equal(tune, kept_cases, name)
         if measure != TRAINING:
             raise TableError(
                 f"tune must be left out where measure is {measure}: there is no validation data to choose by"
             )
-        if tune.seeds and scale == "smoke":
+        if scale == "smoke":
             cases, tune = [cases[group[len(group) // 2]] for group in tune.groups(cases)], None
-    labels = dict.fromkeys(key for case in full for key in case.labels)
+    labels = labels_of(full)
     if unused := [name for name in parameters if name not in labels]:
         raise TableError(f"parameters: no entry of the grid has {unused[0]!r}{did_you_mean(unused[0], labels)}")
     comparable = read_settings(raw.get("comparable", {}), "comparable")

@@ -14,7 +14,9 @@ from commeff.experiments.reproduce.cases import (
     Setting,
     are_seeds,
     check_settings,
+    labels_of,
     listing,
+    number_in,
     read_settings,
     values_in,
 )
@@ -25,6 +27,7 @@ from commeff.require import did_you_mean
 
 KEYS = ("over", "by", "seeds", "settings")
 CHOSEN_BY = ("val_accuracy", "val_loss", "train_loss")
+SEEDS = (100,)  # where a table names none
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,13 @@ class Tuning:
     ----------
     over : the label that every variant tries values of.
     by : a metric on validation data, or a quantity of which less is better, such as the steps to a level.
-    seeds : of the runs that are only for choosing; () where all values run with the table's own seeds.
+    seeds : of the runs that are only for choosing.
     settings : in which these runs differ; functions know the run that is reported.
     """
 
     over: str
     by: TableQuantity
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = SEEDS
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     def groups(self, cases: Iterable[Case]) -> list[list[int]]:
@@ -72,12 +75,12 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
         if not by.text.startswith("to(") and any(map(higher_is_better, by.metrics)):
             raise TableError(f"tune.by must be val_accuracy, or steps to one, where accuracy decides, got {by.text}")
     check_keys("tune", node, KEYS)
-    over, labels = str(node["over"]), dict.fromkeys(key for case in cases for key in case.labels)
+    over, labels = str(node["over"]), labels_of(cases)
     if over not in labels:
         near = did_you_mean(over, labels)
         raise TableError(f"tune.over names {over!r}, of which no entry of the grid tries values{near}")
-    tuning_seeds, settings = node.get("seeds", []), read_settings(node.get("settings", {}), "tune.settings")
-    if "seeds" in node and not are_seeds(tuning_seeds):
+    tuning_seeds, settings = node.get("seeds", [*SEEDS]), read_settings(node.get("settings", {}), "tune.settings")
+    if not are_seeds(tuning_seeds):
         raise TableError(f"tune.seeds must be a list of different whole numbers, such as [100], got {tuning_seeds!r}")
     if shared := sorted({*tuning_seeds} & {*seeds}):
         raise TableError(
@@ -85,8 +88,6 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
             "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
         )
     check_settings(settings, cases, "tune.settings: ")
-    if settings and not tuning_seeds:
-        raise TableError("tune.settings needs tune.seeds: runs that are also reported are as the table has them")
     if fixed := {"seed", over} & {*settings}:
         raise TableError(f"tune.settings must leave {', '.join(fixed)} out: tune sets it itself")
     return Tuning(over, quantity(by), tuple(tuning_seeds), settings)
@@ -95,7 +96,7 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
 def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
     """Refuse variants that try different numbers of values at a scale; 0.1 and 1e-1 are one value."""
     groups = [[cases[place] for place in group] for group in tuning.groups(cases)]
-    tried = [(group[0].name, {_number(text): text for text in values_in(group, tuning.over)}) for group in groups]
+    tried = [(group[0].name, {number_in(text): text for text in values_in(group, tuning.over)}) for group in groups]
     (first, few), (second, many) = (pick(tried, key=lambda pair: len(pair[1])) for pick in (min, max))
     if len(few) != len(many):
         less, more = (f"({', '.join(values.values()) or 'none'})" for values in (few, many))
@@ -103,13 +104,6 @@ def check_equal(tuning: Tuning, cases: Sequence[Case], scale: str) -> None:
             f"tune: at scale {scale} {first} tries {len(few)} of {tuning.over} {less}, {second} tries {len(many)} "
             f"{more}: give each method as many"
         )
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,17 +137,15 @@ class TunedChoice:
     @property
     def warnings(self) -> list[str]:
         """A line if it is at the edge of what was tried, or among nothing but diverged runs."""
-        from commeff.experiments.report.data.variants import is_number  # with pandas
-
         over, chosen = self.tuning.over, self.values[self.pick]
         others = {key: value for key, value in self.best.labels.items() if key != over}
         who = f"{self.best.case.name} {listing(others)}".strip()
         if any(case.runs for case in self.tried) and all(map(math.isnan, self.means)):
             return [f"{who}: diverged at all values of {over}; {chosen} stands for them"]
-        values = sorted({float(text) for text in self.values if is_number(text)})
-        if len(values) < 2 or not is_number(chosen) or float(chosen) not in (values[0], values[-1]):
+        numbers = sorted({number for number in map(number_in, self.values) if isinstance(number, float)})
+        if len(numbers) < 2 or number_in(chosen) not in (numbers[0], numbers[-1]):
             return []
-        side = "smallest" if float(chosen) == values[0] else "largest"
+        side = "smallest" if number_in(chosen) == numbers[0] else "largest"
         return [f"{who}: best {over} {chosen} is the {side} tried; try more on that side"]
 
 
@@ -178,7 +170,7 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def chosen(whole: Results) -> Results:
-    """The results of a table whose runs are also those that choose: the cases with the best values stay."""
+    """The results as if their runs had chosen: the cases with the best values stay."""
     choices = choices_of(whole)
     return replace(whole, cases=[one.best for one in choices], choices=choices) if choices else whole
 

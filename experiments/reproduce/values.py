@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise, product
@@ -19,7 +19,7 @@ from commeff.experiments.grid.plan.spec import text
 from commeff.experiments.reproduce.cases import check_label, check_place, check_variant, values_in
 from commeff.experiments.reproduce.constants import CaseView, PartConstants
 from commeff.experiments.reproduce.reading import TableError
-from commeff.experiments.reproduce.results import CaseResult, Results, check_metric
+from commeff.experiments.reproduce.results import CaseResult, Observation, Results, check_metric
 from commeff.experiments.reproduce.verdicts import (
     ALL,
     FAILS,
@@ -45,23 +45,29 @@ SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
+Operator = Callable[[Any, object], Any]  # a method
+
+
+def _operators(sign: str) -> tuple[Operator, Operator]:
+    """The methods of a sign: with the object on its left, and on its right."""
+    return lambda self, other: self._with(sign, self, other), lambda self, other: self._with(sign, other, self)
+
+
 class Arithmetic:
     """Signs between what is not yet a number: a class says by `_with` what a sign between two makes."""
+
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
+    __truediv__, __rtruediv__ = _operators("/")
+    __pow__, __rpow__ = _operators("**")
 
     def _with(self, sign: str, left: object, right: object) -> Any:
         raise NotImplementedError
 
 
-def _signed(sign: str, reversed_: bool) -> Callable[[Any, object], Any]:
-    def method(self: Any, other: object) -> Any:
-        return self._with(sign, other, self) if reversed_ else self._with(sign, self, other)
-
-    return method
-
-
-for _sign, _name in zip(SIGNS, ("add", "sub", "mul", "truediv", "pow"), strict=True):
-    setattr(Arithmetic, f"__{_name}__", _signed(_sign, False))
-    setattr(Arithmetic, f"__r{_name}__", _signed(_sign, True))
+def _comparison(sign: str) -> Operator:
+    return lambda left, right: _related(left, sign, right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +89,8 @@ class Value(Arithmetic):
     exact: bool = False
     absent: str = ""
     __array_ufunc__ = None  # numbers of numpy leave the arithmetic to this
+    __lt__, __le__ = _comparison("<"), _comparison("<=")
+    __gt__, __ge__ = _comparison(">"), _comparison(">=")
 
     def _with(self, sign: str, left: object, right: object) -> Value:
         return apply(SIGNS[sign], left, right)
@@ -92,18 +100,6 @@ class Value(Arithmetic):
 
     def __abs__(self) -> Value:
         return apply(abs, self)
-
-    def __lt__(self, other: object) -> Judgement:
-        return _related(self, "<", other)
-
-    def __le__(self, other: object) -> Judgement:
-        return _related(self, "<=", other)
-
-    def __gt__(self, other: object) -> Judgement:
-        return _related(self, ">", other)
-
-    def __ge__(self, other: object) -> Judgement:
-        return _related(self, ">=", other)
 
     def __bool__(self) -> bool:
         raise TableError("a measured value is neither true nor false: compare it, such as a < 1e-6")
@@ -152,20 +148,9 @@ def _related(left: object, sign: str, right: object) -> Judgement:
 
 def order(*values: object) -> Judgement:
     """Whether each is below the next."""
-    return _chain("order", "<", values)
-
-
-def above(*values: object) -> Judgement:
-    """Whether each is above the next. A page reads in this order, also where the first is a number: 1 > r is r < 1 to
-    Python.
-    """
-    return _chain("above", ">", values)
-
-
-def _chain(name: str, sign: str, values: Sequence[object]) -> Judgement:
     if len(values) < 2:
-        raise TableError(f"{name} takes two values or more, got {len(values)}")
-    return all_of([_related(a, sign, b) for a, b in pairwise(values)])
+        raise TableError(f"order takes two values or more, got {len(values)}")
+    return all_of([_related(a, "<", b) for a, b in pairwise(values)])
 
 
 def within(left: object, right: object, by: float | None = None, share: float | None = None) -> Judgement:
@@ -188,12 +173,11 @@ def equal(left: TableVariant, right: TableVariant, metric: str | None = None) ->
     """Whether all recorded numbers of two variants, or one metric at the end, are the same to the last bit."""
     if metric is not None:
         check_metric(left.results.table, metric)
-    one, two = left.result, right.result
-    if one is None or two is None or not one.runs or not two.runs:
-        lacking = right if one is not None and one.runs else left
-        return Judgement(UNTOLD, lacking.absent().absent, place=lacking.place)
-    seeds = sorted(one.runs.keys() & two.runs.keys())
-    differing = [seed for seed in seeds if not one.same(two, seed, metric)]
+    for variant in (left, right):
+        if not variant.runs:
+            return Judgement(UNTOLD, variant.absent().absent, place=variant.place)
+    seeds = sorted(left.runs.keys() & right.runs.keys())
+    differing = [seed for seed in seeds if not left.runs[seed].same(right.runs[seed], metric)]
     what = metric or "all recorded numbers"
     if differing:
         return Judgement(FAILS, f"{what} differ for seed {differing[0]}", place=left.place)
@@ -272,6 +256,11 @@ class TableVariant:
     def result(self) -> CaseResult | None:
         """Its only case; None where this scale leaves it out."""
         return self.results.one(self.name, self.where)
+
+    @property
+    def runs(self) -> Mapping[int, Observation]:
+        """What its runs measured, by seed; nothing where it was not run."""
+        return self.result.runs if self.result else {}
 
     def absent(self) -> Value:
         """The value of every quantity of it where it was not run."""

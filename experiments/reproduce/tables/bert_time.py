@@ -16,7 +16,7 @@ cluster = {"cluster": "clusters/v100_servers.yaml", "step_seconds": 0.689, "para
 base = {"task": "quadratic", "task.dtype": "float32", "workers": 8, "steps": 62500, "bucket_mb": 0}
 hours = final("modelled_hours")
 show = ["communication_ms", "exposed_ms", "step_seconds", hours]
-names = {"gossip": "gossip", "hidden": "parallel SGD, overlapped", "beside": "gossip, overlapped"}
+names = {"hidden": "parallel SGD, overlapped", "beside": "gossip, overlapped"}
 grid = [{"name": "psgd", "method": "psgd"}, {"name": "hidden", "method": "psgd", "bucket_mb": 25},
         {"name": "gossip", "method": "dsgd", "topology": "one_peer_exponential"},
         {"name": "beside", "method": "dsgd", "topology": "one_peer_exponential", "method.order": "awc"}]

@@ -51,7 +51,7 @@ def claims(r):
     yield claim(within(slope(gap, "lr")(r.dsgd_small), 2, 0.1), "DSGD's floor grows with the square of small steps",
                 "the fixed point to first order in the step; arXiv 1310.7063 bounds the distance from above by that order", of="theory")
 
-names = {"dsgd_small": "DSGD, small steps", "dsgd": "DSGD", "d2": "D2"}
+names = {"dsgd_small": "DSGD, small steps", "d2": "D2"}
 figure = {"x": "optimizer.lr", "y": gap, "log": "xy", "guides": {"slope 2": 2},
           "x_title": "step", "y_title": "floor of f(x) - min f"}
 scales = {"smoke": {"steps": 12, "evaluate_every": 4, "keep": {"optimizer.lr": [0.01, 0.08]}}}

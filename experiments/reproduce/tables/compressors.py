@@ -67,7 +67,7 @@ def claims(r):
     yield claim(bias(at.drive) <= 1.1 * (pi / 2 - 1) / 64, "DRIVE is unbiased",
                 "unbiased: the mean of 64 draws has 1/64 of the error pi / 2 - 1; a tenth for chance", of="theory")
 
-names = {"qsgd_levels": "QSGD", "qsgd_max": "QSGD of the maximum", "eden": "EDEN", "drive": "DRIVE", "natural": "natural compression"}
+names = {"qsgd_levels": "QSGD", "qsgd_max": "QSGD of the maximum"}
 figure = {"x": "bits", "y": "error", "log": "y", "x_title": "bits a number", "y_title": "squared error / square",
           "only": {"name": ["qsgd_levels", "qsgd_max", "eden", "drive", "natural", "top_k"], "task.dimension": 4096}, "published": False}
 scales = {"smoke": {"keep": {"name": ["qsgd_levels", "natural", "eden", "sign", "five"], "compressor.bits": 2, "compressor.levels": [4, 16]}}}

@@ -38,7 +38,7 @@ def claims(r):
     for at in r.each("batch"):
         yield claim(lowest(at.ef21_sgdm) <= 2 * lowest(at.psgd), "EF21-SGDM ends below twice parallel SGD", "2 is ours", of="us")
 
-names = {"ef14": "EF14-SGD", "ef21": "EF21-SGD", "ef21_sgdm": "EF21-SGDM"}
+names = {"ef14": "EF14-SGD", "ef21": "EF21-SGD"}
 figure = {"y_title": "squared norm of the gradient", "x": "step", "y": "gradient", "panels": {"task.batch": "batch {}"}, "log": "y"}
 scales = {"smoke": {"task.data": "synthetic", "steps": 4, "evaluate_every": 2, "keep": {"batch": 8}}}
 cost = {"smoke": "5 s", "full": "8 minutes of one core"}

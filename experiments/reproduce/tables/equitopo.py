@@ -37,7 +37,7 @@ def claims(r):
             yield claim(steps(at[name]) < steps(at.exponential), f"{words} reaches an error of 0.3 before the exponential graph", source, of=of)
         yield claim(end(at.u_equistatic) < end(at.exponential), "U-EquiStatic ends lower than the exponential graph", source, of=of)
 
-names = {"d_equistatic": "D-EquiStatic", "u_equistatic": "U-EquiStatic", "exponential": "static exponential"}
+names = {"exponential": "static exponential"}
 figure = {"x": "step", "y": "error", "lines": {"graphs": "{}"}, "log": "y", "y_title": "relative error", "published": False}
 scales = {"smoke": {"steps": 3, "seeds": [10]}}
 cost = {"smoke": "10 s", "full": "9 minutes of one core"}

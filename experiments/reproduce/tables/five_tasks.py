@@ -20,7 +20,6 @@ parameters = ["problem"]
 
 base = {"workers": 8, "evaluate_every": lambda c: round(c["steps"] / 10), "checkpoint_every": 300, "schedule": "one_cycle",
         "schedule.pct_start": 0.05, "schedule.div_factor": 20, "schedule.final_div_factor": 1000}
-seeds = [0, 1, 2]
 tune = {"over": "optimizer.lr", "by": "val_loss", "seeds": [100, 101]}
 loss = final("val_loss")
 show = [loss, "val_accuracy", "test_loss", "payload_bytes"]

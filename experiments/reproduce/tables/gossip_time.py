@@ -25,7 +25,7 @@ def linear_hours(c):
     return _on_four[c.case.name] * 4 / c["workers"]
 
 show = [ms, "exposed_ms", "step_seconds", hours, linear_hours]
-names = {"gossip": "gossip", "overlapped": "parallel SGD, overlapped"}
+names = {"overlapped": "parallel SGD, overlapped"}
 grid = [{"name": "psgd", "method": "psgd", "workers": [4, 8, 16, 32]},
         {"name": "gossip", "method": "dsgd", "topology": "one_peer_exponential", "workers": [4, 8, 16, 32]},
         {"name": "overlapped", "method": "psgd", "bucket_mb": 25, "workers": [4, 8, 16, 32]}]

@@ -32,7 +32,7 @@ def claims(r):
         yield claim(within(gap(at.dmsgd) / gap(at.dsgd_raised), 1, 1e-5), "DmSGD's is that of DSGD at the step gamma / (1 - beta)",
                     "the same fixed point", of="theory")
 
-names = {"dsgd_raised": "DSGD, raised step", "dmsgd": "DmSGD", "mixed": "DmSGD, momentum averaged", "decentlam": "DecentLaM"}
+names = {"dsgd_raised": "DSGD, raised step", "mixed": "DmSGD, momentum averaged"}
 figure = {"y_title": "f(x) - min f", "x": "step", "y": "val_loss", "lines": {"beta": "momentum {}"}, "log": "y",
           "only": {"name": ["dsgd", "dmsgd", "decentlam"]}}
 scales = {"smoke": {"steps": 9, "evaluate_every": 3, "keep": {"beta": 0.5}}}

@@ -53,7 +53,7 @@ def claims(r):
     yield claim(slope(late, bound_alike)(r.exact_diffusion) <= 1, "exact diffusion's grows no faster than n / (1 - rho)",
                 "arXiv 2105.08023: the order of the upper bound; a fitted exponent is ours", of="us")
 
-names = {"ring": "DSGD on a ring", "alike": "the same data", "exact_diffusion": "exact diffusion"}
+names = {"ring": "DSGD on a ring", "alike": "the same data"}
 figure = {"x": bound, "y": late, "log": "xy", "only": ["ring", "alike", "exact_diffusion", "torus", "exponential"], "guides": {"y = x": bound},
           "x_title": "n / (1 - rho)^2", "y_title": "steps until within twice parallel SGD"}
 scales = {"smoke": {"steps": 20, "keep": {"workers": 8}}}

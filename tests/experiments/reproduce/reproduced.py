@@ -10,7 +10,7 @@ from commeff.experiments.reproduce.reading import KEYS
 PRELUDE = """import math
 
 from commeff.experiments.reproduce import (
-    above, apply, claim, equal, final, floor, least, onset, order, printed, rate, slope, to, within,
+    apply, claim, equal, final, floor, least, onset, order, printed, rate, slope, to, within,
 )
 
 loss, gap = final("val_loss"), final("gap")

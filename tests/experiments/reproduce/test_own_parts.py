@@ -1,4 +1,4 @@
-"""Tables of a user's own: parts from plug-ins, no claims, LaTeX, comparisons that read as they were written."""
+"""Tables of a user's own: parts from plug-ins, no claims, LaTeX."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ import pytest
 
 from commeff.experiments.config.loading import source_digest
 from commeff.experiments.config.plugins import choices
-from commeff.experiments.reproduce import above, measures, order
-from commeff.experiments.reproduce.reading import TableError
-from commeff.experiments.reproduce.values import Value
-from commeff.experiments.reproduce.verdicts import ALL, HOLDS
+from commeff.experiments.reproduce import measures
 from tests.experiments.reproduce.reproduced import Code
 from tests.experiments.reproduce.test_reproduce import commeff, written
 
@@ -87,18 +84,6 @@ def test_a_table_without_claims_has_its_numbers_and_their_latex(tmp_path: Path) 
     assert bare[0] == 0
     assert "Scale: full." in (tmp_path / "out/report.md").read_text()
     assert not (tmp_path / "out/numbers.tex").exists()
-
-
-def test_above_reads_in_the_order_in_which_it_was_written() -> None:
-    gap = Value({0: 0.5, 1: 0.6, 2: 0.4})
-    assert "1 > 0.5" in above(1, gap).reason
-    assert (gap < 1).reason.startswith("0.5")  # which Python turns round
-    chain = above(2, 1, Value({ALL: 0.5}))
-    assert chain.state == HOLDS
-    assert chain.reason.startswith("2 > 1")
-    assert order(0, gap).state == above(gap, 0).state == HOLDS
-    with pytest.raises(TableError, match="above takes two values or more, got 1"):
-        above(gap)
 
 
 def test_progress_tells_cases_of_one_name_apart(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ SCALES = [
     ({"scales": {1: {}}}, "scales has no use for '1'"),
 ]
 NUMBERS = [
+    ({"claims": ["order(loss(r.a))"]}, "order takes two values or more, got 1"),
     ({"claims": ["within(loss(r.a), 2, -1)"]}, "how far apart is near must be at least 0 and finite, got -1"),
     ({"claims": ["within(loss(r.a), 2, 1e400)"]}, "how far apart is near must be at least 0 and finite, got inf"),
     ({"claims": ["within(loss(r.a), 2, by=1, share=0.1)"]}, "within takes how far apart is near"),
@@ -93,13 +94,6 @@ NUMBERS = [
     (
         {"numbers": [Code("printed('a', loss, 1, 'us', form='smoke')")]},
         "TypeError: PrintedNumber.__init__() got an unexpected",
-    ),
-    (
-        {
-            "tolerance": {"kind": "rank"},
-            "numbers": [Code("printed('a', loss, 1, 'us')"), Code("printed('b', floor('val_loss'), 1, 'us')")],
-        },
-        "numbers: entry 1 is the only one of its quantity",
     ),
 ]
 
@@ -118,10 +112,6 @@ def test_what_a_table_cannot_mean_is_refused(changes: dict[str, object], said: s
         {"claims": ["apply(math.log, loss(r.a) - loss(r.b)) < 3", "apply(math.sqrt, 1 - loss(r.a)) < 1 / loss(r.b)"]},
         {"metrics": {"z": Code("lambda m: math.log(m['val_loss'] - m['train_loss'])")}, "show": ["z"]},
         {"metrics": {"z": Code("lambda m: 1 / round(m['val_loss'])")}, "show": ["z"]},
-        {
-            "tolerance": {"kind": "rank"},
-            "numbers": [Code("printed('a', loss, 0, 'us')"), Code("printed('b', loss, 1, 'us')")],
-        },
         {"u": Code("lambda c: 2"), "figure": {"x": "workers", "y": Code("u")}, "show": [Code("floor('val_loss') / 2")]},
         {"grid": SWEPT, "claims": "    for at in r.each('lr'):\n        yield claim(loss(at.a) < 1, 'small')\n"},
         {"comparable": {"task": "imagenet", "model": "resnet20", "task.zeta": 3, "steps": 5}},

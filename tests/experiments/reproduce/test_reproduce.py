@@ -114,6 +114,10 @@ def written(folder: Path, **changes: object) -> str:
         ({"cluster": "ethernet_2g"}, "cluster: "),
         ({"cluster": {"cluster": "ethernet_1g", "seconds": 1}}, "cluster: clusters has no use for 'seconds'"),
         ({"cluster": {"cluster": "ethernet_1g", "parameters": 1e6}}, "step_seconds must be given with parameters"),
+        (
+            {"cluster": {"cluster": "ethernet_1g", "step_seconds": 1, "parameters": 0}},
+            "cluster: parameters must be at least 1, got 0",
+        ),
         (TUNED | {"tune": {"over": "optimizer.lrs", "by": "val_loss"}}, "tune.over names 'optimizer.lrs', of which"),
         (
             TUNED | {"tune": TUNE | {"seeds": [100, 2]}},
@@ -121,7 +125,7 @@ def written(folder: Path, **changes: object) -> str:
         ),
         (TUNED | {"tune": TUNE | {"seeds": 100}}, "tune.seeds must be a list of different whole numbers"),
         (TUNED | {"tune": TUNE | {"seed": [100]}}, "tune has no use for 'seed'; did you mean seeds?"),
-        (TUNED | {"tune": TUNE | {"settings": {"steps": 5}}}, "tune.settings needs tune.seeds"),
+        (TUNED | {"tune": TUNE, "seeds": [0, 1, 100]}, "tune.seeds must be others than the table's seeds, got 100"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"seed": 5}}}, "tune.settings must leave seed out"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"stepz": 5}}}, "did you mean steps?"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": 5}}, "tune.settings must hold settings"),
