@@ -87,7 +87,7 @@ class SharedCheckpoints(Checkpoints):
         for path in super()._existing():
             with suppress(Exception):  # a damaged file can raise anything at all
                 needed.update(read_document(path, compare=False)["state"].get("others", ()))
-        for path in self.folder.glob("*step-*.pt*"):  # and drafts
+        for path in (*self.folder.glob("step-*.*.pt"), *self.folder.glob(".step-*.*.pt.draft")):
             if path.name not in needed:
                 path.unlink(missing_ok=True)
 

@@ -199,6 +199,8 @@ def read_table(
 def _table(path: Path, raw: Mapping[str, Any], scale: str, added: Mapping[str, str]) -> PublishedTable:
     measure, parameters = raw.get("measure", TRAINING), raw.get("parameters", ())
     check_one_of((TRAINING, *MEASURED), measure=measure)
+    if others := [name for name in parameters if not isinstance(name, str)]:
+        raise TableError(f"parameters must be names of labels, got {others[0]!r}")
     if measure == "modelled" and raw.get("cluster") is None:
         raise TableError("there is no cluster, on which it could model runs; give cluster = NAME or FILE")
     full = read_cases(raw, {})

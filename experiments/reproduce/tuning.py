@@ -85,7 +85,7 @@ def read_tuning(node: Mapping[str, Any], cases: Sequence[Case], seeds: Iterable[
     if shared := sorted({*tuning_seeds} & {*seeds}):
         raise TableError(
             f"tune.seeds must be others than the table's seeds, got {', '.join(map(str, shared))} in both: "
-            "a seed that chooses says too much good of what it has chosen; give others, such as [100]"
+            f"a seed that chooses says too much good of what it chose; give others, such as [{max(99, *seeds) + 1}]"
         )
     check_settings(settings, cases, "tune.settings: ")
     if fixed := {"seed", over} & {*settings}:

@@ -48,7 +48,7 @@ def styled(
             built[repr(content)] = {other.name: other for other in build(restyled(analysis, content))}
         new = _sized(built[repr(content)][name], settings)
         if any(panel.width <= sum(panel.margins[:2]) or panel.height <= sum(panel.margins[2:]) for panel in new.panels):
-            raise ValueError(f"{style.file}: width, height and columns of {name} must leave room beside its letters")
+            raise ValueError(f"{style.file}: width, height, columns and font_size of {name} must leave room for axes")
         figures.append((replace(new, data=figure.data), settings_of(settings)))
     return figures
 

@@ -303,13 +303,14 @@ def test_a_run_goes_on_and_keeps_the_last_two_checkpoints(tmp_path):
     alone(tmp_path / "parts", steps=4)
     for left in ("step-3.1.pt", ".step-3.2.pt.draft"):  # by processes that were killed
         (tmp_path / "parts" / left).touch()
+    (tmp_path / "parts" / "best-step-3.pt").touch()  # by nobody here
     resumed = alone(tmp_path / "parts", steps=6)
     assert torch.equal(whole.replicas.parameters, resumed.replicas.parameters)
     assert torch.equal(whole.losses, resumed.losses)
     assert (whole.samples, whole.counted) == (resumed.samples, resumed.counted)
     assert whole.communicator.ledger.payload_bytes == resumed.communicator.ledger.payload_bytes
     assert steps(tmp_path / "parts") == [6, 5]
-    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["latest.pt", "previous.pt"]
+    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["best-step-3.pt", "latest.pt", "previous.pt"]
 
 
 @pytest.mark.parametrize("kind", [Checkpoints, lambda folder: SharedCheckpoints(Checkpoints(folder))])

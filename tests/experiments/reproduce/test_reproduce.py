@@ -126,6 +126,8 @@ def written(folder: Path, **changes: object) -> str:
         (TUNED | {"tune": TUNE | {"seeds": 100}}, "tune.seeds must be a list of different whole numbers"),
         (TUNED | {"tune": TUNE | {"seed": [100]}}, "tune has no use for 'seed'; did you mean seeds?"),
         (TUNED | {"tune": TUNE, "seeds": [0, 1, 100]}, "tune.seeds must be others than the table's seeds, got 100"),
+        (TUNED | {"tune": TUNE, "seeds": [0, 1, 100]}, "give others, such as [101]"),
+        ({"parameters": [3]}, "parameters must be names of labels, got 3"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"seed": 5}}}, "tune.settings must leave seed out"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": {"stepz": 5}}}, "did you mean steps?"),
         (TUNED | {"tune": TUNE | {"seeds": [100], "settings": 5}}, "tune.settings must hold settings"),
