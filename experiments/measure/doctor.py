@@ -180,8 +180,9 @@ def agreements(communicator: Communicator) -> Iterator[Agreement]:
     n = communicator.n if communicator.n > 1 else laws.WORKERS
 
     def difference(case: laws.MethodCase) -> float:
-        world = Communicator(n, seed=3, transport=communicator.transport)
-        rows, _ = laws.run(case.build(n), STEPS, n, world, device=str(communicator.context.device))
+        world, strategy = Communicator(n, seed=3, transport=communicator.transport), case.build(n)
+        rows, _ = laws.run(strategy, STEPS, n, world, device=str(communicator.context.device))
+        strategy.drain()  # nothing travels on when the next method begins
         host, _ = laws.run(case.build(n), STEPS, n)
         return float((rows.cpu() - host[:, list(world.workers)]).abs().max())
 

@@ -30,7 +30,7 @@ print(1024 * resource.getrusage(who).ru_maxrss)
 """
 LARGE = "task=quadratic task.equal_curvature=true"
 DIGITS = "task=digits task.hidden=6500 workers=32 steps=4"
-LLAMA = "task=language model=llama_15m task.context=64 task.batch=4 task.probe=512 steps=2"
+LLAMA = "task=language task.data=FOLDER/text model=llama_15m task.context=64 task.batch=4 task.probe=512 steps=2"
 
 
 @pytest.mark.slow
@@ -50,6 +50,8 @@ LLAMA = "task=language model=llama_15m task.context=64 task.batch=4 task.probe=5
     ],
 )
 def test_the_peak_is_that_of_the_process(tmp_path: Path, words: str) -> None:
+    (tmp_path / "text").write_bytes(bytes(range(256)) * 4000)
+    words = words.replace("FOLDER", str(tmp_path))
     plan = [sys.executable, "-m", "commeff", "plan", "--run", "--json", *words.split()]
     told = json.loads(owned.run(plan, check=True).stdout)
     run = [sys.executable, "-c", RUN, str(tmp_path / "run"), *words.split()]
