@@ -33,7 +33,7 @@ kills: install
 	COMMEFF_KILLS=$(KILLS) $(BIN)/python -m pytest -q -m slow tests/laws/test_kills.py
 
 nightly: $(DOCS_INSTALLED)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
+	$(BIN)/python -m pytest -v -n 2 --dist worksteal -m slow
 
 # The tests with other releases, PYTHON-TORCH each: pythonPYTHON must be there. An environment has 6 GB, and is removed again.
 versions:
