@@ -79,7 +79,7 @@ CONVEX := bias_floors choco compressors diana ef21_floor ef21_noise ef21_rate lo
 convex: install
 	for t in $(CONVEX); do $(BIN)/commeff reproduce $$t --out results/convex/$$t $(DATA_DIR) || [ $$? = 3 ] || exit 1; done
 
-# The lecture's tables: two modelled, then three at reduced scale, two hours of one core together; again after an interruption.
+# The tables of the lecture: two modelled, one full, two reduced, three hours of one core together; again after an interruption.
 LECTURE := gossip_time:full bert_time:full resnet56_gossip:reduced language_gossip:full qsgd_bits:reduced
 lecture: install
 	for t in $(LECTURE); do name=$${t%:*}; $(BIN)/commeff reproduce $$name --scale $${t#*:} --out results/lecture/$$name \
