@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import Self
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from commeff.compressors.compiled import by_columns, compiled
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import bytes_of, code_bits, packed, unpacked
+from commeff.compressors.packing import bytes_of, code_bits, packed, pairs, unpacked
 from commeff.compressors.quantised import BlockScaled
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import largest
@@ -55,7 +56,7 @@ def midpoints(levels: tuple[float, ...]) -> list[float]:
 
 
 def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """The number of the level nearest to each number: uint8, a float where it is compiled.
+    """The number of the level nearest to each number: uint8, int32 where it is compiled.
 
     Counting the bounds below is ten times faster than a search among 16, and NumPy compares six times faster than torch
     on a CPU.
@@ -64,10 +65,7 @@ def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
         bounds = torch.tensor(midpoints(levels), dtype=numbers.dtype, device=numbers.device)
         return torch.bucketize(numbers.contiguous(), bounds, out_int32=True).to(torch.uint8)
     if torch.compiler.is_compiling():
-        codes = torch.zeros_like(numbers)
-        for code, bound in enumerate(midpoints(levels), 1):
-            codes = torch.where(numbers > bound, float(code), codes)
-        return codes
+        return reduce(torch.add, ((numbers > bound).to(torch.int32) for bound in midpoints(levels)))
     codes = torch.zeros_like(numbers, dtype=torch.uint8)
     above = torch.empty_like(numbers, dtype=torch.bool)
     for bound in midpoints(levels):
@@ -85,17 +83,26 @@ def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> T
     return table.index_select(0, codes.flatten().int()).view(codes.shape)
 
 
+def _coded(vectors: Tensor, scale: Tensor) -> Tensor:
+    numbers = vectors / torch.where(scale > 0, scale, 1)
+    if not torch.compiler.is_compiling():
+        return packed(nearest(numbers, NORMAL_FLOATS), 4)
+    # Of whole rows the compiler would store all codes before it packs them.
+    even, odd = (nearest(half, NORMAL_FLOATS) for half in pairs(numbers))
+    return packed(even | odd << 4, 8)
+
+
 @compiled
 def coded(vectors: Tensor, scale: Tensor) -> tuple[Tensor]:
     """(r, c) columns, c a multiple of 8, as packed normal floats."""
-    return (packed(nearest(vectors / torch.where(scale > 0, scale, 1), NORMAL_FLOATS), 4),)
+    return (_coded(vectors, scale),)
 
 
 @compiled
-def nearest_rows(vectors: Tensor) -> tuple[Tensor, Tensor]:
+def coded_rows(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The same for whole rows, with their scale, which is their largest magnitude."""
     scale = largest(vectors)
-    return scale, packed(nearest(vectors / torch.where(scale > 0, scale, 1), NORMAL_FLOATS), 4)
+    return scale, _coded(vectors, scale)
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,7 @@ class NF4(BlockScaled):
     block: int | None = 64
 
     def scaled(self, vectors: Tensor, scale: Tensor | None, random: WorkerRandom) -> CodebookMessage:
-        parts = by_columns(nearest_rows, vectors) if scale is None else (scale, *by_columns(coded, vectors, scale))
+        parts = by_columns(coded_rows, vectors) if scale is None else (scale, *by_columns(coded, vectors, scale))
         return CodebookMessage(parts, vectors.shape[1], vectors.dtype, NORMAL_FLOATS)
 
     def omega(self, d: int) -> float | None:

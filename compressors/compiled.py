@@ -2,9 +2,9 @@
 
 A codec is a plain function of tensors, and that function is the law. Eager torch computes it in tiles that fit into the
 cache. After `compile_messages(True)` torch.compile fuses it into one pass over the whole row. Both give the same bits:
-random bits are integer arithmetic, sums that scales are made of are never compiled (`compressors.reductions`), and the
-compiler may neither reassociate nor contract what is left. So processes with and without a compiler train the same run.
-Plain torch on a GPU multiplies by the reciprocal of a Python number and does not divide, so compiled code never does.
+random bits are integer arithmetic, sums have one order (`compressors.reductions`), and the compiler may neither
+reassociate nor contract what is left. So processes with and without a compiler train the same run. Plain torch on a GPU
+multiplies by the reciprocal of a Python number and does not divide, so compiled code never does.
 """
 
 from __future__ import annotations

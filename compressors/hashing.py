@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.compiled import compiled
+from commeff.compressors.packing import pairs
 from commeff.compressors.scratch import tiles
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -63,12 +64,11 @@ def _mix_numpy(words: Tensor) -> Tensor:
     return torch.from_numpy((numbers ^ numbers >> np.uint64(_LAST)).view(np.int64))
 
 
-def halves(source: Tensor, pairs: int) -> tuple[Tensor, Tensor]:
-    """(r, pairs) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
+def halves(source: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(r, count) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
     if source.dtype == torch.int32:
-        even, odd = source.unflatten(1, (pairs, 2)).unbind(2)
-        return even, odd
-    numbers = torch.arange(pairs, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
+        return pairs(source)
+    numbers = torch.arange(count, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
     words = mixed(source + numbers * signed(GOLDEN))
     return words.to(torch.int32), (words >> 32).to(torch.int32)
 

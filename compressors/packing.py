@@ -158,14 +158,17 @@ def packed(codes: Tensor, bits: int) -> Tensor:
     if not torch.compiler.is_compiling():
         return _merge(codes.to(torch.uint8), bits)
     codes_each, bytes_each = _together(bits)
-    groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each))
-    if bytes_each == 1 and codes.is_floating_point():
-        return reduce(torch.add, (code * 2 ** (bits * k) for k, code in enumerate(groups.unbind(2)))).to(torch.uint8)
-    groups = groups.to(_word(bytes_each))
+    groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each)).to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (code << bits * k for k, code in enumerate(groups.unbind(2))))
     if bytes_each == 1:
-        return word
+        return word.to(torch.uint8)
     return torch.stack([word >> 8 * k & 255 for k in range(bytes_each)], 2).flatten(1).to(torch.uint8)
+
+
+def pairs(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """(r, c) twice: the even and the odd ones of 2c columns."""
+    even, odd = vectors.unflatten(1, (vectors.shape[1] // 2, 2)).unbind(2)
+    return even, odd
 
 
 def unpacked(data: Tensor, bits: int) -> Tensor:
@@ -176,7 +179,8 @@ def unpacked(data: Tensor, bits: int) -> Tensor:
         return _spread(data, bits, data.shape[1] * 8 // bits)
     codes_each, bytes_each = _together(bits)
     whole = -(-data.shape[1] // bytes_each)
-    groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each)).to(_word(bytes_each))
+    groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each))
+    groups = groups if bytes_each == 1 else groups.to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (byte << 8 * k for k, byte in enumerate(groups.unbind(2))))
     shifts = torch.arange(0, bits * codes_each, bits, dtype=word.dtype, device=word.device)
     return (word[:, :, None] >> shifts & (1 << bits) - 1).flatten(1)
@@ -189,7 +193,7 @@ def _together(bits: int) -> tuple[int, int]:
 
 
 def _word(size: int) -> torch.dtype:
-    return torch.uint8 if size == 1 else torch.int32 if size < 4 else torch.int64
+    return torch.int32 if size < 4 else torch.int64
 
 
 def _low_bits(d: int, k: int) -> int:

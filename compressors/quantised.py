@@ -16,7 +16,7 @@ from commeff.compressors.compiled import by_columns, compiled
 from commeff.compressors.hashing import bits_of, halves, uniform
 from commeff.compressors.layout import Layout
 from commeff.compressors.message import Message, Tiled
-from commeff.compressors.packing import bytes_of, code_bits, pack, packed, unpack_from, unpacked
+from commeff.compressors.packing import bytes_of, code_bits, pack, packed, pairs, unpack_from, unpacked
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.reductions import RUN, largest, row_max, row_norm
 
@@ -47,26 +47,25 @@ def multiples(data: Tensor, unit: Tensor, levels: int) -> Tensor:
 
 
 def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Tensor:
-    """floor(levels v / scale + u) + levels, in the dtype of the scale.
+    """floor(levels v / scale + u), between -levels and levels, + levels: int32.
 
     Uniform u on [0, 1) rounds without bias: up with the probability of the fraction that floor drops. u = 1/2 rounds to
     nearest.
     """
     steps = (vectors / torch.where(scale > 0, scale, 1)).mul_(levels).add_(u)
-    return steps.floor_().clamp_(-levels, levels).add_(levels)
+    return steps.floor_().to(torch.int32).clamp_(-levels, levels).add_(levels)
 
 
 def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None) -> Tensor:
     bits = code_bits(2 * levels + 1)
     if source is None:
-        return packed(codes(vectors, scale, levels, 0.5).to(torch.uint8), bits)
+        return packed(codes(vectors, scale, levels, 0.5), bits)
     if bits > 4 or not torch.compiler.is_compiling():
         together = codes(vectors, scale, levels, uniform(bits_of(source, vectors.shape[1]), scale.dtype))
-        return packed(together.to(torch.uint8), bits) if bits <= 8 else together.to(torch.int32)
-    count = vectors.shape[1] // 2
-    pairs, draws = vectors.unflatten(1, (count, 2)).unbind(2), halves(source, count)
-    even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs, draws, strict=True))
-    return packed(even.nan_to_num(0.0) + odd.nan_to_num(0.0) * 2**bits, 2 * bits)  # as NaN becomes an integer
+        return packed(together, bits) if bits <= 8 else together
+    draws = halves(source, vectors.shape[1] // 2)
+    even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs(vectors), draws, strict=True))
+    return packed(even | odd << bits, 2 * bits)
 
 
 @compiled

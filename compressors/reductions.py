@@ -1,13 +1,15 @@
 """Row by row: largest magnitude, sum of magnitudes, Euclidean norm.
 
-Runs of 4096 numbers are reduced first and then joined in float64. Torch splits no run over threads, so a row's result
-depends neither on their number nor on the rows beside it. Given the layout of a row that lies in pieces, they are those
-of the whole row.
+Runs of 4096 numbers are added first, then runs of these sums, in float64. Of a run 16 numbers are added one after
+another, as far apart as can be, which the compiler does in one pass. The order is the same, compiled or not. Torch
+splits no run over threads, so a row's result depends neither on their number nor on the rows beside it. Given the
+layout of a row that lies in pieces, they are those of the whole row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -16,23 +18,29 @@ from commeff.compressors.base import wide
 from commeff.compressors.compiled import compiled, pieces
 from commeff.compressors.layout import Layout
 from commeff.compressors.packing import words
-from commeff.compressors.scratch import tiles
 
-RUN = 1 << 12
+RUN, FOLD = 1 << 12, 16  # numbers of a run, and of those that are added one after another
 SMALL = 2.0**-520  # the square of any float64 times this is one, too
 
 
 def row_max(vectors: Tensor, layout: Layout | None = None) -> Tensor:
-    """(w, 1) max_j |v_j|, in the dtype of scales."""
-    out = torch.zeros(len(vectors), 1, dtype=wide(vectors.dtype), device=vectors.device)
+    """(w, 1) max_j |v_j|, in the dtype of scales. Numbers of long rows are compared as integers, which is faster."""
+    numbers = words(vectors)
+    out = torch.zeros(len(vectors), 1, dtype=numbers.dtype, device=vectors.device)
     for rows, columns in pieces(vectors) if vectors.numel() else []:
-        out[rows] = torch.maximum(out[rows], largest(vectors[rows, columns]))
+        out[rows] = torch.maximum(out[rows], largest_word(numbers[rows, columns]))
+    out = out.view(vectors.dtype).to(wide(vectors.dtype))
     return out if layout is None else layout.row_max(out)
 
 
 @compiled
+def largest_word(numbers: Tensor) -> Tensor:
+    """(w, 1): the largest magnitude of numbers that are given as integers, of which those of NaN are the largest."""
+    return (numbers & torch.iinfo(numbers.dtype).max).amax(1, keepdim=True)
+
+
 def largest(vectors: Tensor) -> Tensor:
-    """(w, 1) max_j |v_j| of rows that are not empty, in one go: the same as `row_max`."""
+    """The same as `row_max` of short rows that are not empty, for what is compiled."""
     return vectors.abs().amax(1, keepdim=True).to(wide(vectors.dtype))
 
 
@@ -47,36 +55,49 @@ def row_halves(vectors: Tensor, layout: Layout | None = None) -> Tensor:
 
 
 def _halves(vectors: Tensor) -> Tensor:
-    negative = _reduced(vectors, lambda runs: (words(runs) < 0).sum(2), Tensor.sum, torch.add)
-    plus, minus = (_magnitudes(vectors, half) for half in (lambda runs: runs.clamp(min=0), lambda r: r.clamp(max=0)))
-    return torch.cat([plus, minus, negative], dim=1)
+    negative = torch.zeros(len(vectors), 1, dtype=torch.float64, device=vectors.device)
+    for rows, columns in pieces(vectors):
+        negative[rows] += signs_set(words(vectors[rows, columns]))
+    return torch.cat([_magnitudes(vectors, plus), _magnitudes(vectors, minus), negative], dim=1)
 
 
-def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = lambda runs: runs) -> Tensor:
-    if vectors.is_cuda:  # it adds float64 as fast, in one pass, and is not waited for
-        return _reduced(vectors, lambda runs: _norm(of(runs), 1), Tensor.sum, torch.add)
-    narrow = _reduced(vectors, lambda runs: of(runs).abs().sum(2, dtype=wide(runs.dtype)), Tensor.sum, torch.add)
-    if vectors.dtype == torch.float64 or vectors.is_meta or bool(narrow.isfinite().all()):
-        return narrow
-    broad = _reduced(vectors, lambda runs: of(runs).abs().sum(2, dtype=torch.float64), Tensor.sum, torch.add)
-    return torch.where(narrow.isfinite(), narrow, broad)
+@compiled
+def signs_set(numbers: Tensor) -> Tensor:
+    """(w, 1): how many sign bits are set of numbers that are given as integers."""
+    return (numbers < 0).sum(1, keepdim=True)
 
 
-def _norm(runs: Tensor, order: int) -> Tensor:
-    return torch.linalg.vector_norm(runs, order, dim=2, dtype=torch.float64)
+def plus(numbers: Tensor) -> Tensor:
+    """max(x, 0)"""
+    return numbers.clamp(min=0)
+
+
+def minus(numbers: Tensor) -> Tensor:
+    """max(-x, 0)"""
+    return -numbers.clamp(max=0)
+
+
+def squares(numbers: Tensor) -> Tensor:
+    """x^2, float64, which the squares of float32 numbers do not overflow."""
+    return numbers.double().square_()
+
+
+def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = torch.abs) -> Tensor:
+    dtype = torch.float64 if vectors.is_cuda else wide(vectors.dtype)  # a GPU is not waited for
+    sums = _sums(vectors, of, dtype)
+    if dtype == torch.float64 or vectors.is_meta or bool(sums.isfinite().all()):
+        return sums
+    return torch.where(sums.isfinite(), sums, _sums(vectors, of, torch.float64))
 
 
 def row_norm(vectors: Tensor, layout: Layout | None = None) -> Tensor:
-    """(w, 1) |v|, in the dtype of scales.
-
-    Squares are float64, which those of float32 numbers do not overflow; float64 numbers are divided by a power of two
-    first, which rounds nothing.
-    """
+    """(w, 1) |v|, in the dtype of scales; float64 numbers are divided by a power of two first, which rounds nothing."""
     if layout is not None and layout.places is not None:
         return joint_norm(vectors, layout).to(wide(vectors.dtype))
-    unit = _power_of_two(row_max(vectors)) if vectors.dtype == torch.float64 else None
-    norms = _reduced(vectors, _squares, Tensor.sum, torch.add, unit).sqrt_()
-    return norms.to(wide(vectors.dtype)) if unit is None else norms.mul_(unit)
+    if vectors.dtype != torch.float64:
+        return _sums(vectors, squares).sqrt_().to(wide(vectors.dtype))
+    unit = _power_of_two(row_max(vectors))
+    return _sums(vectors / unit, squares).sqrt_().mul_(unit)
 
 
 def joint_norm(vectors: Tensor, layout: Layout) -> Tensor:
@@ -91,33 +112,31 @@ def _two_squares(vectors: Tensor) -> Tensor:
     return torch.cat([norm, SMALL * norm], dim=1).square()
 
 
-def _squares(runs: Tensor) -> Tensor:
-    return _norm(runs, 2).square_()
-
-
 def _power_of_two(numbers: Tensor) -> Tensor:
     """The largest power of two that is no more than each number; 1 for zero, infinity and NaN."""
     mantissas, _ = torch.frexp(numbers)
     return torch.where(numbers.isfinite() & (numbers > 0), numbers / (2 * mantissas), 1.0)
 
 
-def _reduced(
-    vectors: Tensor,
-    measure: Callable[[Tensor], Tensor],
-    collect: Callable[[Tensor, int], Tensor],
-    join: Callable[[Tensor, Tensor], Tensor],
-    unit: Tensor | None = None,
-) -> Tensor:
-    """(w, 1) float64, of the numbers in terms of their row's ``unit``; ``measure`` takes (rows, runs, numbers) to
-    (rows, runs), ``collect`` that to (rows,).
-    """
-    out = torch.zeros(len(vectors), dtype=torch.float64, device=vectors.device)
-    for rows, columns in tiles(vectors):
-        tile = vectors[rows, columns].contiguous()
-        if unit is not None:
-            tile = tile / unit[rows]
-        whole = tile.shape[1] // RUN
-        for runs in (tile[:, : whole * RUN].unflatten(1, (whole, RUN)), tile[:, None, whole * RUN :]):
-            if runs.numel():
-                out[rows] = join(out[rows], collect(measure(runs).double(), 1))
-    return out[:, None]
+def _sums(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
+    """(w, 1) float64: the sum of what ``of`` makes of each number, at least 0; runs are added in ``dtype``."""
+    vectors, d = vectors if vectors.stride(1) == 1 else vectors.contiguous(), vectors.shape[1]
+    if d <= RUN:
+        return of(vectors).sum(1, keepdim=True, dtype=dtype).double()
+    whole = d // RUN * RUN
+    sums = torch.empty(len(vectors), -(-d // RUN), dtype=torch.float64, device=vectors.device)
+    for rows, columns in pieces(vectors[:, :whole], RUN):
+        runs = folded(vectors[rows, columns], of, dtype).sum(2)
+        sums[rows, columns.start // RUN : columns.stop // RUN] = runs
+    if whole < d:
+        sums[:, -1] = of(vectors[:, whole:]).sum(1, dtype=dtype)
+    return _sums(sums, torch.abs)
+
+
+@compiled
+def folded(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Tensor:
+    """(w, runs, 256): sums over 16 numbers of each run of what ``of`` makes of them, one after another."""
+    runs = vectors.unflatten(1, (vectors.shape[1] // RUN, FOLD, RUN // FOLD))
+    if vectors.is_cpu and not torch.compiler.is_compiling():
+        return of(runs).sum(2, dtype=dtype)  # 16 numbers are added in the same order
+    return reduce(torch.add, (of(numbers).to(dtype) for numbers in runs.unbind(2)))

@@ -16,9 +16,9 @@ from commeff.topologies import MixingMatrix
 
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
-# Columns mixed at a time: a few rows of this many numbers fit in cache, and the cost of starting an operation no longer
-# shows.
-WIDTH = 2**18
+# Columns mixed at a time: at most so many that a few rows fit in cache, fewer where many rows are kept, never so few that
+# the cost of starting an operation shows.
+LEAST, MOST, KEPT = 2**15, 2**18, 2**21
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class InPlace:
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        width = max(1, min(WIDTH, x.shape[1]) if x.device.type == "cpu" else x.shape[1])
+        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1)))
+        width = max(1, min(width, x.shape[1]) if x.device.type == "cpu" else x.shape[1])
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]

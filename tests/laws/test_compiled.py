@@ -12,6 +12,7 @@ from torch._subclasses import FakeTensorMode
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
 from commeff.compressors.laws import concrete
 from commeff.compressors.packing import packed, unpacked
+from commeff.compressors.reductions import RUN, row_halves, row_max, row_norm, row_sum
 from commeff.experiments.config.compose import compose
 from commeff.experiments.run.naming import run_id
 from commeff.experiments.run.runner import prepare
@@ -56,6 +57,19 @@ def compiler(monkeypatch):
 @pytest.mark.parametrize("compressor", FIRST, ids=repr)
 def test_traced_messages_are_the_plain_ones(compressor, compiler):
     assert_alike(compressor.bind(Layout.flat(24)), vectors_of(24).nan_to_num(1.0), compiler, 0)
+
+
+@pytest.mark.parametrize("reduction", [row_max, row_sum, row_halves, row_norm])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_reductions_of_long_rows_have_one_order(reduction, dtype, compiler):
+    vectors = vectors_of(3 * RUN + 5, dtype).mul_(torch.linspace(-1, 9, 3 * RUN + 5).exp2())
+    plain = reduction(vectors)
+    for rows in (vectors, vectors[:1], vectors.t().contiguous().t()):
+        compiler.on = False
+        assert torch.equal(reduction(rows)[:1], plain[:1])
+        compiler.on = True
+        assert torch.equal(reduction(rows)[:1], plain[:1])
+    assert compiler.made
 
 
 @pytest.mark.parametrize("bits", range(1, 9))
@@ -123,7 +137,7 @@ def test_a_key_of_the_run_is_the_switch_and_no_part_of_its_name(compiler):
 
 
 # Aligned and ragged rows, from an even and an odd coordinate, of several dtypes.
-ROWS = ((CASES, 4000, torch.float32, 0), (FIRST, 4003, torch.float32, 5), (FIRST, 4000, torch.bfloat16, 0))
+ROWS = ((CASES, 4000, torch.float32, 0), (FIRST, 8203, torch.float32, 5), (FIRST, 8192, torch.bfloat16, 0))
 
 
 def every_message(rows):

@@ -27,7 +27,8 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_mix_is_the_matrix_product(name, monkeypatch):
-    monkeypatch.setattr(mixing, "WIDTH", 5)
+    monkeypatch.setattr(mixing, "LEAST", 5)
+    monkeypatch.setattr(mixing, "MOST", 5)
     topology = GRAPHS[name]
     communicator, x = Communicator(workers=topology.n), torch.randn(topology.n, 13, dtype=torch.float64)
     for step in range(3):
