@@ -157,7 +157,7 @@ def packed(codes: Tensor, bits: int) -> Tensor:
         return codes.to(torch.uint8)
     if not torch.compiler.is_compiling():
         return _merge(codes.to(torch.uint8), bits)
-    codes_each, bytes_each = _together(bits)
+    codes_each, bytes_each = 8 // gcd(bits, 8), bits // gcd(bits, 8)  # the least number of codes that fill whole bytes
     groups = codes.unflatten(1, (codes.shape[1] // codes_each, codes_each)).to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (code << bits * k for k, code in enumerate(groups.unbind(2))))
     if bytes_each == 1:
@@ -177,23 +177,17 @@ def unpacked(data: Tensor, bits: int) -> Tensor:
         return data
     if not torch.compiler.is_compiling():
         return _spread(data, bits, data.shape[1] * 8 // bits)
-    codes_each, bytes_each = _together(bits)
+    codes_each = 16 if bits <= 4 else 8  # that one word has: 16 fill the registers of a processor
+    bytes_each = bits * codes_each // 8
     whole = -(-data.shape[1] // bytes_each)
-    groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each))
-    groups = groups if bytes_each == 1 else groups.to(_word(bytes_each))
+    groups = pad(data, (0, whole * bytes_each - data.shape[1])).unflatten(1, (whole, bytes_each)).to(_word(bytes_each))
     word = reduce(torch.bitwise_or, (byte << 8 * k for k, byte in enumerate(groups.unbind(2))))
     shifts = torch.arange(0, bits * codes_each, bits, dtype=word.dtype, device=word.device)
     return (word[:, :, None] >> shifts & (1 << bits) - 1).flatten(1)
 
 
-def _together(bits: int) -> tuple[int, int]:
-    """The least number of codes that fill whole bytes, and these bytes."""
-    common = gcd(bits, 8)
-    return 8 // common, bits // common
-
-
 def _word(size: int) -> torch.dtype:
-    return torch.int32 if size < 4 else torch.int64
+    return torch.int32 if size <= 4 else torch.int64
 
 
 def _low_bits(d: int, k: int) -> int:

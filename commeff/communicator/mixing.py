@@ -16,8 +16,8 @@ from commeff.topologies import MixingMatrix
 
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
-# Columns mixed at a time: at most so many that a few rows fit in cache, fewer where many rows are kept, never so few that
-# the cost of starting an operation shows.
+# Columns mixed at a time: at most so many that a few rows fit in cache; fewer where many rows are kept; never so few
+# that the cost of starting an operation shows.
 LEAST, MOST, KEPT = 2**15, 2**18, 2**21
 
 
