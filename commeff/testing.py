@@ -51,10 +51,15 @@ RENAMED = {  # later versions of torch call some collectives by other names
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
 }
 UNEVEN = ("alltoall", "alltoall_base", "gather", "reduce_scatter", "scatter")  # no two ranks need to have equal sizes
-REFUSED = ("merge_remote_group", "monitored_barrier", "recv_anysource", "split_group")
+REFUSED = (
+    *("gather_into_tensor", "gather_single", "merge_remote_group", "monitored_barrier", "new_window", "reconfigure"),
+    *("recv_anysource", "split_group"),
+)
 SILENT = {  # nothing is sent by these
-    *("abort", "bound_device_id", "boxed", "get_group_store", "group_desc", "group_name", "name", "rank"),
-    *("set_timeout", "size", "unbox", "use_pg_for_symm_mem_rendezvous"),
+    *("abort", "bound_device_id", "boxed", "get_backend", "get_group_store", "get_reconfigure_handle", "group_desc"),
+    *("group_name", "name", "rank", "set_timeout", "size", "unbox", "use_pg_for_symm_mem_rendezvous"),
+    *(f"{verb}_{when}_hook" for verb in ("register", "unregister") for when in ("abort", "post", "pre")),
+    *(f"supports_{what}" for what in ("abort_hooks", "completion_hooks", "reconfigure", "window")),
 }
 
 
