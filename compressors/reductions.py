@@ -78,7 +78,7 @@ def minus(numbers: Tensor) -> Tensor:
 
 
 def squares(numbers: Tensor) -> Tensor:
-    """x^2, float64, which the squares of float32 numbers do not overflow."""
+    """x^2, float64, which the squares of float32 numbers do not overflow. Float64 numbers are overwritten."""
     return numbers.double().square_()
 
 
@@ -122,14 +122,15 @@ def _sums(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype = 
     """(w, 1) float64: the sum of what ``of`` makes of each number, at least 0; runs are added in ``dtype``."""
     vectors, d = vectors if vectors.stride(1) == 1 else vectors.contiguous(), vectors.shape[1]
     if d <= RUN:
-        return of(vectors).sum(1, keepdim=True, dtype=dtype).double()
+        places = pieces(vectors, RUN, compiled=False)
+        return torch.cat([of(vectors[rows]).sum(1, keepdim=True, dtype=dtype) for rows, _ in places]).double()
     whole = d // RUN * RUN
     sums = torch.empty(len(vectors), -(-d // RUN), dtype=torch.float64, device=vectors.device)
     for rows, columns in pieces(vectors[:, :whole], RUN):
         runs = folded(vectors[rows, columns], of, dtype).sum(2)
         sums[rows, columns.start // RUN : columns.stop // RUN] = runs
     if whole < d:
-        sums[:, -1] = of(vectors[:, whole:]).sum(1, dtype=dtype)
+        sums[:, -1:] = _sums(vectors[:, whole:], of, dtype)
     return _sums(sums, torch.abs)
 
 
