@@ -108,7 +108,7 @@ class QSGD(ScaledRows):
 
     E|C(v) - v|^2 = (m^2/s^2) sum_i p_i (1 - p_i), p_i = a - floor(a).
     Sends ceil(log2(2s + 1)) bits per coordinate and m (of each bucket). NaN or infinity in v, or a norm beyond
-    the largest number of its dtype, makes the bucket NaN.
+    the largest number of its dtype, leaves no finite number in the bucket.
 
     Alistarh et al. 2017, arXiv:1610.02132, whose theory has the l2 norm; the max norm is called QSGDinf in
     Ramezani-Kebrya et al. 2021 (NUQSGD), arXiv:1908.06077. Of one level it is `TernGrad`.

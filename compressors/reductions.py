@@ -77,11 +77,6 @@ def minus(numbers: Tensor) -> Tensor:
     return -numbers.clamp(max=0)
 
 
-def squares(numbers: Tensor) -> Tensor:
-    """x^2, float64, which the squares of float32 numbers do not overflow."""
-    return numbers.double().square_()
-
-
 def _magnitudes(vectors: Tensor, of: Callable[[Tensor], Tensor] = torch.abs) -> Tensor:
     dtype = torch.float64 if vectors.is_cuda else wide(vectors.dtype)  # a GPU is not waited for
     sums = _sums(vectors, of, dtype)
@@ -95,9 +90,9 @@ def row_norm(vectors: Tensor, layout: Layout | None = None) -> Tensor:
     if layout is not None and layout.places is not None:
         return joint_norm(vectors, layout).to(wide(vectors.dtype))
     if vectors.dtype != torch.float64:
-        return _sums(vectors, squares).sqrt_().to(wide(vectors.dtype))
+        return _sums(vectors, torch.square).sqrt_().to(wide(vectors.dtype))
     unit = _power_of_two(row_max(vectors))
-    return _sums(vectors / unit, squares).sqrt_().mul_(unit)
+    return _sums(vectors / unit, torch.square).sqrt_().mul_(unit)
 
 
 def joint_norm(vectors: Tensor, layout: Layout) -> Tensor:
@@ -119,17 +114,18 @@ def _power_of_two(numbers: Tensor) -> Tensor:
 
 
 def _sums(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
-    """(w, 1) float64: the sum of what ``of`` makes of each number, at least 0; runs are added in ``dtype``."""
+    """(w, 1) float64: the sum of what ``of`` makes of each number, at least 0; in ``dtype`` within runs."""
     vectors, d = vectors if vectors.stride(1) == 1 else vectors.contiguous(), vectors.shape[1]
     if d <= RUN:
-        return of(vectors).sum(1, keepdim=True, dtype=dtype).double()
+        places = pieces(vectors, RUN, compiled=False)
+        return torch.cat([of(vectors[rows].to(dtype)).sum(1, keepdim=True) for rows, _ in places]).double()
     whole = d // RUN * RUN
     sums = torch.empty(len(vectors), -(-d // RUN), dtype=torch.float64, device=vectors.device)
     for rows, columns in pieces(vectors[:, :whole], RUN):
         runs = folded(vectors[rows, columns], of, dtype).sum(2)
         sums[rows, columns.start // RUN : columns.stop // RUN] = runs
     if whole < d:
-        sums[:, -1] = of(vectors[:, whole:]).sum(1, dtype=dtype)
+        sums[:, -1:] = _sums(vectors[:, whole:], of, dtype)
     return _sums(sums, torch.abs)
 
 
@@ -138,5 +134,5 @@ def folded(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype) 
     """(w, runs, 256): sums over 16 numbers of each run of what ``of`` makes of them, one after another."""
     runs = vectors.unflatten(1, (vectors.shape[1] // RUN, FOLD, RUN // FOLD))
     if vectors.is_cpu and not torch.compiler.is_compiling():
-        return of(runs).sum(2, dtype=dtype)  # 16 numbers are added in the same order
-    return reduce(torch.add, (of(numbers).to(dtype) for numbers in runs.unbind(2)))
+        return of(runs.to(dtype)).sum(2)  # 16 numbers are added in the same order
+    return reduce(torch.add, (of(numbers.to(dtype)) for numbers in runs.unbind(2)))

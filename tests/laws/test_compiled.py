@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled
+from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled, scratch
 from commeff.compressors.laws import concrete
 from commeff.compressors.packing import packed, unpacked
 from commeff.compressors.reductions import RUN, row_halves, row_max, row_norm, row_sum
@@ -70,6 +70,15 @@ def test_reductions_of_long_rows_have_one_order(reduction, dtype, compiler):
         compiler.on = True
         assert torch.equal(reduction(rows)[:1], plain[:1])
     assert compiler.made
+
+
+@pytest.mark.parametrize("reduction", [row_max, row_sum, row_halves, row_norm])
+@pytest.mark.parametrize("d", [100, 3 * RUN + 5])
+def test_reductions_depend_neither_on_tiles_nor_on_numbers_beside(reduction, d, monkeypatch):
+    vectors = vectors_of(d + 3).nan_to_num(1.0)
+    plain = reduction(vectors[:, :d].clone())
+    monkeypatch.setattr(scratch, "HOST", 128)
+    assert torch.equal(reduction(vectors[:, :d]), plain)
 
 
 @pytest.mark.parametrize("bits", range(1, 9))

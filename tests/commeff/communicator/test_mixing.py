@@ -25,6 +25,14 @@ GRAPHS = {
 }
 
 
+def test_rows_that_come_in_are_mixed_block_by_block(monkeypatch):
+    monkeypatch.setattr(mixing, "LEAST", 5)
+    monkeypatch.setattr(mixing, "MOST", 5)
+    weights, rows = torch.tensor([[0.5, 0, 0.25, 0.25], [0.5, -0.25, 0, 0.75]]).double(), torch.randn(4, 13).double()
+    program = mixing.InPlace.of([[(j, w) for j, w in enumerate(row) if w] for row in weights.tolist()])
+    torch.testing.assert_close(program.run(rows[:2].clone(), [*rows[2:]]), weights @ rows)
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_mix_is_the_matrix_product(name, monkeypatch):
     monkeypatch.setattr(mixing, "LEAST", 5)
