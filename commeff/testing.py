@@ -55,12 +55,6 @@ REFUSED = (
     *("gather_into_tensor", "gather_single", "merge_remote_group", "monitored_barrier", "new_window", "reconfigure"),
     *("recv_anysource", "split_group"),
 )
-SILENT = {  # nothing is sent by these
-    *("abort", "bound_device_id", "boxed", "get_backend", "get_group_store", "get_reconfigure_handle", "group_desc"),
-    *("group_name", "name", "rank", "set_timeout", "size", "unbox", "use_pg_for_symm_mem_rendezvous"),
-    *(f"{verb}_{when}_hook" for verb in ("register", "unregister") for when in ("abort", "post", "pre")),
-    *(f"supports_{what}" for what in ("abort_hooks", "completion_hooks", "reconfigure", "window")),
-}
 
 
 class Posted(dist.Work):

@@ -83,26 +83,17 @@ def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> T
     return table.index_select(0, codes.flatten().int()).view(codes.shape)
 
 
-def _coded(vectors: Tensor, scale: Tensor) -> Tensor:
-    numbers = vectors / torch.where(scale > 0, scale, 1)
-    if not torch.compiler.is_compiling():
-        return packed(nearest(numbers, NORMAL_FLOATS), 4)
-    # Of whole rows the compiler would store all codes before it packs them.
-    even, odd = (nearest(half, NORMAL_FLOATS) for half in pairs(numbers))
-    return packed(even | odd << 4, 8)
-
-
 @compiled
-def coded(vectors: Tensor, scale: Tensor) -> tuple[Tensor]:
-    """(r, c) columns, c a multiple of 8, as packed normal floats."""
-    return (_coded(vectors, scale),)
-
-
-@compiled
-def coded_rows(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for whole rows, with their scale, which is their largest magnitude."""
-    scale = largest(vectors)
-    return scale, _coded(vectors, scale)
+def coded(vectors: Tensor, scale: Tensor | None) -> tuple[Tensor, ...]:
+    """(r, c) columns, c a multiple of 8, as packed normal floats, after the scale of whole rows unless it is given."""
+    unit = largest(vectors) if scale is None else scale
+    numbers = vectors / torch.where(unit > 0, unit, 1)
+    if torch.compiler.is_compiling():  # which would store all codes of whole rows before it packs them
+        even, odd = (nearest(half, NORMAL_FLOATS) for half in pairs(numbers))
+        data = packed(even | odd << 4, 8)
+    else:
+        data = packed(nearest(numbers, NORMAL_FLOATS), 4)
+    return (unit, data) if scale is None else (data,)
 
 
 @dataclass(frozen=True)
@@ -133,7 +124,8 @@ class NF4(BlockScaled):
     block: int | None = 64
 
     def scaled(self, vectors: Tensor, scale: Tensor | None, random: WorkerRandom) -> CodebookMessage:
-        parts = by_columns(coded_rows, vectors) if scale is None else (scale, *by_columns(coded, vectors, scale))
+        parts = by_columns(coded, vectors, scale)
+        parts = parts if scale is None else (scale, *parts)
         return CodebookMessage(parts, vectors.shape[1], vectors.dtype, NORMAL_FLOATS)
 
     def omega(self, d: int) -> float | None:

@@ -56,44 +56,33 @@ def codes(vectors: Tensor, scale: Tensor, levels: int, u: Tensor | float) -> Ten
     return steps.floor_().to(torch.int32).clamp_(-levels, levels).add_(levels)
 
 
-def _quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None) -> Tensor:
-    bits = code_bits(2 * levels + 1)
-    if source is None:
-        return packed(codes(vectors, scale, levels, 0.5), bits)
-    if bits > 4 or not torch.compiler.is_compiling():
-        together = codes(vectors, scale, levels, uniform(bits_of(source, vectors.shape[1]), scale.dtype))
-        return packed(together, bits) if bits <= 8 else together
-    draws = halves(source, vectors.shape[1] // 2)
-    even, odd = (codes(v, scale, levels, uniform(u, scale.dtype)) for v, u in zip(pairs(vectors), draws, strict=True))
-    return packed(even | odd << bits, 2 * bits)
-
-
 @compiled
-def quantised(vectors: Tensor, scale: Tensor, levels: int, source: Tensor | None = None) -> tuple[Tensor]:
+def quantised(vectors: Tensor, scale: Tensor | None, levels: int, source: Tensor | None = None) -> tuple[Tensor, ...]:
     """(r, c) columns, c a multiple of 8, as packed codes; those of more than 8 bits are not packed.
 
     Parameters
     ----------
+    scale : None for that of whole rows, their largest magnitude, which comes before the codes.
     source : of the random bits, as `halves` takes it; None: to nearest.
     """
-    return (_quantised(vectors, scale, levels, source),)
-
-
-@compiled
-def quantised_rows(vectors: Tensor, levels: int, source: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The same for whole rows, with their scale, which is their largest magnitude."""
-    scale = largest(vectors)
-    return scale, _quantised(vectors, scale, levels, source)
+    bits, unit = code_bits(2 * levels + 1), largest(vectors) if scale is None else scale
+    if source is None:
+        data = packed(codes(vectors, unit, levels, 0.5), bits)
+    elif bits > 4 or not torch.compiler.is_compiling():
+        data = codes(vectors, unit, levels, uniform(bits_of(source, vectors.shape[1]), unit.dtype))
+        data = packed(data, bits) if bits <= 8 else data
+    else:
+        draws = halves(source, vectors.shape[1] // 2)
+        even, odd = (codes(v, unit, levels, uniform(u, unit.dtype)) for v, u in zip(pairs(vectors), draws, strict=True))
+        data = packed(even | odd << bits, 2 * bits)
+    return (unit, data) if scale is None else (data,)
 
 
 def message(vectors: Tensor, scale: Tensor | None, levels: int, random: WorkerRandom | None) -> LevelsMessage:
     """The message of rows of this scale; None: of their largest magnitude, of short rows of at most 8 bits a code."""
-    bits = code_bits(2 * levels + 1)
-    if scale is None:
-        parts = by_columns(quantised_rows, vectors, levels, random=random)
-    else:
-        (data,) = by_columns(quantised, vectors, scale, levels, random=random)
-        parts = scale, data if bits <= 8 else pack(data, bits)
+    parts, bits = by_columns(quantised, vectors, scale, levels, random=random), code_bits(2 * levels + 1)
+    if scale is not None:
+        parts = scale, parts[0] if bits <= 8 else pack(parts[0], bits)
     return LevelsMessage(parts, vectors.shape[1], vectors.dtype, levels)
 
 

@@ -16,9 +16,8 @@ from commeff.topologies import MixingMatrix
 
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
-# Columns mixed at a time, within a half: at most so many that a few rows fit in cache; fewer where many rows are kept;
-# never so few that the cost of starting an operation shows.
-LEAST, MOST, KEPT = 2**15, 2**18, 2**21
+# About how many columns are mixed at a time: a few rows of them fit in cache, and starting an operation costs little.
+LEAST, MOST, KEPT = 2**15, 2**18, 2**21  # the last: in all rows that are kept
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ class InPlace:
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1)))
-        blocks = max(1, round(x.shape[1] / width)) if x.device.type == "cpu" else 1  # about equally wide ones
-        width = max(1, -(-x.shape[1] // blocks))
+        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1))) if x.device.type == "cpu" else x.shape[1] + 1
+        width = max(1, -(-x.shape[1] // max(1, round(x.shape[1] / width))))
         scratch = x.new_empty(self.slots, width)
         for start in range(0, x.shape[1], width):
             block = x[:, start : start + width]

@@ -24,9 +24,15 @@ import tests.commeff.sharding.test_zero as zero
 import tests.laws.test_engines as engines
 from commeff.experiments.run.launch.rendezvous import MemberLost
 from commeff.sharding import Mesh, collectives
-from commeff.testing import NAME, REFUSED, SILENT, Late, late
+from commeff.testing import NAME, REFUSED, Late, late
 from tests.laws.processes import by_case, on_processes
 
+SILENT = {  # nothing is sent by these
+    *("abort", "bound_device_id", "boxed", "get_backend", "get_group_store", "get_reconfigure_handle", "group_desc"),
+    *("group_name", "name", "rank", "set_timeout", "size", "unbox", "use_pg_for_symm_mem_rendezvous"),
+    *(f"{verb}_{when}_hook" for verb in ("register", "unregister") for when in ("abort", "post", "pre")),
+    *(f"supports_{what}" for what in ("abort_hooks", "completion_hooks", "reconfigure", "window")),
+}
 SOON = 2.0  # seconds after which a group has waited for ever
 TOGETHER = {  # model, method, schedule, and what else
     **{schedule: ("llama tied", "psgd", schedule, {}) for schedule in ("interleaved", "zero_bubble")},
