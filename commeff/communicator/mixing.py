@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -72,14 +73,13 @@ class InPlace:
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1))) if x.device.type == "cpu" else x.shape[1] + 1
-        width = max(1, -(-x.shape[1] // max(1, round(x.shape[1] / width))))
-        scratch = x.new_empty(self.slots, width)
-        for start in range(0, x.shape[1], width):
-            block = x[:, start : start + width]
-            old, copies = block.unbind(), scratch[:, : block.shape[1]].unbind()
-            sources = (*old, *(row[start : start + width] for row in more))
-            for target, row in zip(old, self.rows, strict=True):
+        d = x.shape[1]
+        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1))) if x.device.type == "cpu" else d + 1
+        scratch = x.new_empty(self.slots, min(d, width + width // 2))  # the last block is half to one and a half as wide
+        for start, stop in pairwise([*range(0, max(d - width // 2, 1), width), d]):
+            copies = scratch[:, : stop - start].unbind()
+            sources = (*x[:, start:stop].unbind(), *(row[start:stop] for row in more))
+            for target, row in zip(sources, self.rows, strict=False):
                 if row.keep is not None:
                     copies[row.keep].copy_(target)
                 if not row.positive:
