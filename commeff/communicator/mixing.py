@@ -75,7 +75,7 @@ class InPlace:
         """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
         d = x.shape[1]
         width = max(LEAST, min(MOST, KEPT // max(self.slots, 1))) if x.device.type == "cpu" else d + 1
-        scratch = x.new_empty(self.slots, min(d, width + width // 2))  # the last block is half to one and a half as wide
+        scratch = x.new_empty(self.slots, min(d, width + width // 2))  # the last block is half to 1.5 times as wide
         for start, stop in pairwise([*range(0, max(d - width // 2, 1), width), d]):
             copies = scratch[:, : stop - start].unbind()
             sources = (*x[:, start:stop].unbind(), *(row[start:stop] for row in more))
