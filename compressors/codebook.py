@@ -66,8 +66,7 @@ def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
         return torch.bucketize(numbers.contiguous(), bounds, out_int32=True).to(torch.uint8)
     if torch.compiler.is_compiling():
         return reduce(torch.add, ((numbers > bound).to(torch.int32) for bound in midpoints(levels)))
-    codes = torch.zeros_like(numbers, dtype=torch.uint8)
-    above = torch.empty_like(numbers, dtype=torch.bool)
+    codes, above = (torch.zeros_like(numbers, dtype=kind) for kind in (torch.uint8, torch.bool))
     for bound in midpoints(levels):
         if numbers.is_cpu:
             np.greater(numbers.numpy(), bound, out=above.numpy())
@@ -78,9 +77,15 @@ def nearest(numbers: Tensor, levels: tuple[float, ...]) -> Tensor:
 
 
 def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> Tensor:
-    """The levels of codes, as a new tensor."""
-    table = torch.tensor(levels, dtype=dtype, device=codes.device)
-    return table.index_select(0, codes.flatten().int()).view(codes.shape)
+    """The levels of codes, as a new tensor; where it is compiled, by a choice for each bit of a code."""
+    codes, device = codes.int(), codes.device
+    if not torch.compiler.is_compiling():
+        return torch.tensor(levels, dtype=dtype, device=device).index_select(0, codes.flatten()).view(codes.shape)
+    choices = [torch.full((), level, dtype=dtype, device=device) for level in levels]
+    for k in range(code_bits(len(levels))):
+        upper = codes & 1 << k != 0
+        choices = [torch.where(upper, *pair) for pair in zip(choices[1::2], choices[::2], strict=True)]
+    return choices[0]
 
 
 @compiled

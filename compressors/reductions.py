@@ -58,18 +58,13 @@ def _halves(vectors: Tensor) -> Tensor:
     negative = torch.zeros(len(vectors), 1, dtype=torch.float64, device=vectors.device)
     for rows, columns in pieces(vectors):
         negative[rows] += signs_set(words(vectors[rows, columns]))
-    return torch.cat([_magnitudes(vectors, plus), _magnitudes(vectors, minus), negative], dim=1)
+    return torch.cat([_magnitudes(vectors, torch.relu), _magnitudes(vectors, minus), negative], dim=1)
 
 
 @compiled
 def signs_set(numbers: Tensor) -> Tensor:
     """(w, 1): how many sign bits are set of numbers that are given as integers."""
     return (numbers < 0).sum(1, keepdim=True)
-
-
-def plus(numbers: Tensor) -> Tensor:
-    """max(x, 0)"""
-    return numbers.clamp(min=0)
 
 
 def minus(numbers: Tensor) -> Tensor:
