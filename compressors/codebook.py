@@ -84,7 +84,7 @@ def looked_up(codes: Tensor, levels: tuple[float, ...], dtype: torch.dtype) -> T
     choices = [torch.full((), level, dtype=dtype, device=device) for level in levels]
     for k in range(code_bits(len(levels))):
         upper = codes & 1 << k != 0
-        choices = [torch.where(upper, *pair) for pair in zip(choices[1::2], choices[::2], strict=True)]
+        choices = [torch.where(upper, *pair) for pair in zip([*choices[1::2], choices[-1]], choices[::2], strict=False)]
     return choices[0]
 
 
@@ -93,7 +93,7 @@ def coded(vectors: Tensor, scale: Tensor | None) -> tuple[Tensor, ...]:
     """(r, c) columns, c a multiple of 8, as packed normal floats, after the scale of whole rows unless it is given."""
     unit = largest(vectors) if scale is None else scale
     numbers = vectors / torch.where(unit > 0, unit, 1)
-    if torch.compiler.is_compiling():  # which would store all codes of whole rows before it packs them
+    if torch.compiler.is_compiling():  # in pairs, since the compiler would store the codes of whole rows
         even, odd = (nearest(half, NORMAL_FLOATS) for half in pairs(numbers))
         data = packed(even | odd << 4, 8)
     else:

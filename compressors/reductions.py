@@ -1,9 +1,9 @@
 """Row by row: largest magnitude, sum of magnitudes, Euclidean norm.
 
-Runs of 4096 numbers are added first, then runs of these sums, in float64. Of a run 16 numbers are added one after
-another, as far apart as can be, which the compiler does in one pass. The order is the same, compiled or not. Torch
-splits no run over threads, so a row's result depends neither on their number nor on the rows beside it. Given the
-layout of a row that lies in pieces, they are those of the whole row.
+Runs of 4096 numbers are added first, then runs of these sums, in float64. Within a run, 16 numbers that lie 256 apart
+are added one after another, which the compiler does in one pass. The order is the same, compiled or not. Torch splits
+no run over threads, so a row's result depends neither on their number nor on the rows beside it. Given the layout of a
+row that lies in pieces, they are those of the whole row.
 """
 
 from __future__ import annotations

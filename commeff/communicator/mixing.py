@@ -18,7 +18,7 @@ from commeff.topologies import MixingMatrix
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
 # About how many columns are mixed at a time: a few rows of them fit in cache, and starting an operation costs little.
-LEAST, MOST, KEPT = 2**15, 2**18, 2**21  # the last: in all rows that are kept
+LEAST, MOST, KEPT = 2**15, 2**18, 2**21  # KEPT: in all kept rows together
 
 
 @dataclass(frozen=True)

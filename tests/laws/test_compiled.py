@@ -10,6 +10,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled, scratch
+from commeff.compressors.codebook import looked_up
 from commeff.compressors.laws import concrete
 from commeff.compressors.packing import packed, unpacked
 from commeff.compressors.reductions import RUN, row_halves, row_max, row_norm, row_sum
@@ -89,6 +90,14 @@ def test_both_forms_of_packed_codes_are_alike(bits, monkeypatch):
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert torch.equal(packed(codes, bits), data)
     assert torch.equal(unpacked(data, bits).to(torch.uint8)[:, :40], codes)
+
+
+@pytest.mark.parametrize("count", range(1, 18))
+def test_both_forms_of_levels_are_alike(count, monkeypatch):
+    codes, levels = torch.arange(count).expand(2, -1), tuple(torch.linspace(-1, 2, count).tolist())
+    plain = looked_up(codes, levels, torch.float64)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(looked_up(codes, levels, torch.float64).expand_as(codes), plain)
 
 
 def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, caplog):
