@@ -103,6 +103,7 @@ class GPU:
     peak_flops : dense FLOP/s by precision, some of fp32 tf32 bf16 fp16 fp8.
     hour_cost : US dollars for one hour of one GPU, or None if not known.
     codecs : measured compressors by the names of their classes; others are estimated, see `codecs.coding_seconds`.
+    host_bandwidth : bytes/s of copies to the memory of its host, and as many back at once; None if not known.
     """
 
     name: str
@@ -111,6 +112,7 @@ class GPU:
     peak_flops: Mapping[str, float] = field(hash=False)
     hour_cost: float | None = None
     codecs: Mapping[str, Codec] = field(default_factory=dict, hash=False)
+    host_bandwidth: float | None = None
 
     def __post_init__(self) -> None:
         require.positive(**{f"memory of {self.name}": self.memory_bytes})
@@ -124,6 +126,8 @@ class GPU:
             require.positive(**{f"{precision} peak of {self.name}": peak})
         if self.hour_cost is not None:
             require.at_least(0, **{f"hour_cost of {self.name}": self.hour_cost})
+        if self.host_bandwidth is not None:
+            require.positive(**{f"host bandwidth of {self.name}": self.host_bandwidth})
 
     def description(self) -> dict[str, Any]:
         """The GPU as a YAML file describes it."""
@@ -134,6 +138,7 @@ class GPU:
             "peak": dict(self.peak_flops),
             "hour_cost": self.hour_cost,
             **({"codecs": {name: asdict(codec) for name, codec in self.codecs.items()}} if self.codecs else {}),
+            **({"host_bandwidth": self.host_bandwidth} if self.host_bandwidth else {}),
         }
 
 
@@ -160,7 +165,8 @@ def gpus() -> dict[str, Any]:
 
 
 def read_gpu(where: str, content: Any) -> GPU:
-    """A GPU: the name of a shipped one, or name, memory, memory_bandwidth, peak by precision, hour_cost, codecs.
+    """A GPU: the name of a shipped one, or name, memory, memory_bandwidth, peak by precision, hour_cost, codecs,
+    host_bandwidth.
 
     >>> read_gpu("gpu", "h100")
     Traceback (most recent call last):
@@ -171,10 +177,10 @@ def read_gpu(where: str, content: Any) -> GPU:
         require.one_of(sorted(gpus()), **{where: content})
         content = gpus()[content]
     required = ("name", "memory", "memory_bandwidth", "peak")
-    keys = section(where, content, (*required, "device", "hour_cost", "codecs"), required)
+    keys = section(where, content, (*required, "device", "hour_cost", "codecs", "host_bandwidth"), required)
     if not isinstance(keys["peak"], Mapping):
         raise ValueError(f"{where}: peak is {keys['peak']!r}; give FLOP/s by precision, such as {{bf16: 312 TFLOP/s}}")
-    cost = keys.get("hour_cost")
+    cost, host = keys.get("hour_cost"), keys.get("host_bandwidth")
     if isinstance(cost, str):
         raise ValueError(f"{where}: hour_cost is {cost!r}; give a bare number of US dollars, or leave it out")
     return GPU(
@@ -184,6 +190,7 @@ def read_gpu(where: str, content: Any) -> GPU:
         peak_flops={p: quantity(f"{where}: peak {p}", v, "FLOP/s") for p, v in keys["peak"].items()},
         hour_cost=cost,
         codecs={name: _read_codec(f"{where}: codecs: {name}", codec) for name, codec in _table(where, keys).items()},
+        host_bandwidth=None if host is None else quantity(f"{where}: host_bandwidth", host, "bytes/s"),
     )
 
 

@@ -5,7 +5,7 @@ Every count of bytes is for 16-bit activations and the fused kernels of Megatron
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commeff.cluster import collectives
 from commeff.planner.experts import exchange_seconds, feed_forwards, routed_tokens
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
-from commeff.planner.memory import key_bytes
+from commeff.planner.memory import checkpoint_bytes, key_bytes
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 HEAD = 32  # flash kernels pad the width of a head to a multiple of it
@@ -36,6 +36,7 @@ class Pass:
     tensor : exposed communication of the ranks that split a layer, a sequence or the experts, both ways and recomputed.
     tensor_forward : of `tensor`, in the forward pass.
     hidden_forward, hidden_backward : communication of these ranks that the computing of a pass hides.
+    host_forward, host_backward : what a pass waits for copies to the host, or back.
     """
 
     forward: Numbers
@@ -46,20 +47,24 @@ class Pass:
     tensor_forward: Numbers
     hidden_forward: Count = 0.0
     hidden_backward: Count = 0.0
+    host_forward: Count = 0.0
+    host_backward: Count = 0.0
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """The seconds at some places."""
-        return Pass(*(array[where] for array in np.broadcast_arrays(*vars(self).values())))
+        return Pass(
+            *(array[where] if isinstance(array, np.ndarray) and array.ndim else array for array in vars(self).values())
+        )
 
     @property
     def forward_total(self) -> Numbers:
         """The whole forward pass."""
-        return self.forward + self.tensor_forward
+        return self.forward + self.tensor_forward + self.host_forward
 
     @property
     def backward_total(self) -> Numbers:
         """The whole backward pass."""
-        return self.backward + self.recomputed + self.tensor - self.tensor_forward
+        return self.backward + self.recomputed + self.tensor - self.tensor_forward + self.host_backward
 
     @property
     def total(self) -> Numbers:
@@ -67,19 +72,37 @@ class Pass:
         return self.forward_total + self.backward_total
 
     @property
+    def forward_room(self) -> Numbers:
+        """Computing and waiting for the host in the forward pass that hide no message yet."""
+        return self.forward - self.hidden_forward + self.host_forward
+
+    @property
     def backward_room(self) -> Numbers:
-        """Computing of the backward pass that hides nothing yet."""
-        return self.backward + self.recomputed - self.hidden_backward
+        """Computing and waiting for the host in the backward pass that hide no message yet."""
+        return self.backward + self.recomputed - self.hidden_backward + self.host_backward
 
 
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:
     """Seconds of one micro-batch through one layer, the mean one where every k-th has experts."""
     every = setting.model.expert_every
-    last = _layer_pass(policies, setting, setting.model.experts > 1)
-    if every == 1:
-        return last
-    dense = np.broadcast_arrays(*vars(_layer_pass(policies, setting, False)).values())
-    return Pass(*(a + (b - a) / every for a, b in zip(dense, vars(last).values(), strict=True)))
+    layer = _layer_pass(policies, setting, setting.model.experts > 1)
+    if every > 1:
+        dense = np.broadcast_arrays(*vars(_layer_pass(policies, setting, False)).values())
+        layer = Pass(*(a + (b - a) / every for a, b in zip(dense, vars(layer).values(), strict=True)))
+    return _beside_host(layer, policies, setting) if policies.offload_checkpoints.any() else layer
+
+
+def _beside_host(layer: Pass, policies: Policies, setting: PolicySetting) -> Pass:
+    """The pass with inputs that go to the host forward and come back backward. Engines of their own copy them beside
+    all that the pass does, so it lasts as long as the copy at least. Gradients of weights beside which inputs come back
+    are not done later.
+    """
+    moved = policies.offload_checkpoints & (policies.recompute == RECOMPUTES.index("full"))
+    rate = setting.cluster.gpu.host_bandwidth or np.inf
+    copy = moved * checkpoint_bytes(policies, setting) / policies.recompute_every / rate
+    ahead, back = np.maximum(copy - layer.forward_total, 0), np.maximum(copy - layer.backward_total, 0)
+    weights = np.minimum(layer.weights, np.maximum(layer.backward_total - copy, 0))
+    return replace(layer, weights=weights, host_forward=ahead, host_backward=back)
 
 
 def _layer_pass(policies: Policies, setting: PolicySetting, routed: bool) -> Pass:

@@ -73,7 +73,7 @@ class StepParts:
 
     def hidden(self, layers: Count) -> tuple[Numbers, Numbers]:
         """The part of `boundary` that a piece of so many layers hides, on the way forward and back."""
-        rooms = self.layer.forward - self.layer.hidden_forward, self.layer.backward_room
+        rooms = self.layer.forward_room, self.layer.backward_room
         ahead, back = (self.hides * np.minimum(self.boundary, layers * room) for room in rooms)
         return ahead, back
 
@@ -176,7 +176,7 @@ def estimate(
     slowest, total = stage_parts(policies, model, pieces)
     work = StageSeconds(slowest["forward"], slowest["backward"], slowest["weights"])
     bubble = bubble_seconds(policies.schedule, policies.pipeline, policies.chunks, m, work, total)
-    seconds = {name: m * slowest[name] for name in ("compute", "recompute", "tensor", "pipeline")}
+    seconds = {name: m * slowest[name] for name in ("compute", "recompute", "tensor", "pipeline", "offload")}
     seconds["bubble"] = bubble
     return finish(policies, setting, pieces, PipelineStages.even(policies, setting), seconds)
 
@@ -201,6 +201,7 @@ def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[di
         "recompute": layers * layer.recomputed + at_ends("recomputed"),
         "tensor": layers * layer.tensor + at_ends("tensor"),
         "pipeline": v * (2 * pieces.boundary - sum(pieces.hidden(layers / v))),
+        "offload": layers * (layer.host_forward + layer.host_backward),
     }
     total = StageSeconds(
         p * v * piece.forward + head.forward_total + embedding.forward_total,
@@ -257,7 +258,7 @@ def finish(
     room = np.maximum(sum(seconds.values()) - passes * sending - behind, 0.0)
     waiting, free = between.hide(room, share)
     free_share = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
-    one_forward = layers * (layer.forward - layer.hidden_forward) - v * ahead
+    one_forward = layers * layer.forward_room - v * ahead
     gathers = sharing.exposed(free_share * passes * one_forward, free_share * (passes * last_backward - behind), share)
     seconds = {
         **seconds,

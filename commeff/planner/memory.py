@@ -136,9 +136,16 @@ def scores(policies: Policies, setting: PolicySetting) -> Numbers:
     return written * policies.tokens(setting) * model.heads * model.sequence / policies.tensor
 
 
+def checkpoint_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
+    """Bytes of the input of one layer and micro-batch that a rank keeps to compute the layer again: 2 s b h."""
+    split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
+    return 2 * policies.tokens(setting) * setting.model.hidden / split
+
+
 def activations(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
     """Bytes of activations of the layers of each stage, and of the output of the stage where others follow, for each
-    micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h.
+    micro-batch in flight. Full recomputation keeps the input of every layer, 2 s b h; of those on the host one has come
+    back.
 
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of
@@ -151,12 +158,11 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     routed, every = model.experts > 1, model.expert_every
     largest, written = layer_activations(policies, setting, routed), scores(policies, setting)
     left = largest if every == 1 else layer_activations(policies, setting) * (1 - 1 / every) + largest / every
-    split = np.where(policies.sequence_parallel | policies.partition_checkpoints, policies.tensor, 1)
-    inputs = 2 * tokens * model.hidden / split * ~policies.offload_checkpoints
+    kept, gone = checkpoint_bytes(policies, setting), policies.offload_checkpoints
     selective, full = (policies.recompute == RECOMPUTES.index(name) for name in ("selective", "full"))
-    again = np.select([full, selective], [largest, 5 * written], 0.0)
+    again = np.select([full, selective], [largest + kept * gone, 5 * written], 0.0)
     often = 1 / policies.recompute_every
-    layer = often * np.where(full, inputs, left) + (1 - often) * (left + 5 * selective * written)
+    layer = often * np.where(full, kept * ~gone, left) + (1 - often) * (left + 5 * selective * written)
     inner = inner_bytes(policies, setting, routed)
     if routed:
         inner = inner + 2 * routed_tokens(policies, setting) * model.hidden

@@ -140,6 +140,7 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "recompute": part("recomputed"),
         "tensor": part("tensor"),
         "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks[:, slowest]),
+        "offload": part("host_forward", "host_backward"),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
     stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)

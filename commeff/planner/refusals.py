@@ -106,6 +106,13 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda p, s: p.precision_refusal(s.cluster.gpu),
     ),
     Refusal(
+        lambda p, s: p.offload_checkpoints & (s.cluster.gpu.host_bandwidth is None),
+        lambda p, s: (
+            f"offload_checkpoints must be false on {s.cluster.gpu.name}, got true: it is described without a "
+            "host_bandwidth"
+        ),
+    ),
+    Refusal(
         lambda p, s: s.global_batch % (p.data * p.micro_batch) != 0,
         lambda p, s: f"global_batch must divide into data={p.data} x micro_batch={p.micro_batch}, got {s.global_batch}",
     ),

@@ -29,7 +29,7 @@ def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
     Examples
     --------
     >>> [name for name, _ in faster(Cluster.named("a100_selene"), 2)]  # doctest: +ELLIPSIS
-    ['GPU peak FLOP/s', 'GPU memory', 'GPU memory bandwidth', 'bandwidth in a node', ... 'latency of a NIC']
+    ['GPU peak FLOP/s', 'GPU memory', 'GPU memory bandwidth', 'bandwidth in a node', ... 'bandwidth to the host']
     """
     gpu = cluster.gpu
     peaks = {name: factor * peak for name, peak in gpu.peak_flops.items()}
@@ -40,6 +40,8 @@ def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
         link = getattr(cluster, name)
         yield f"bandwidth {where}", replace(cluster, **{name: replace(link, bandwidth=factor * link.bandwidth)})
         yield f"latency {where}", replace(cluster, **{name: replace(link, latency=link.latency / factor)})
+    if gpu.host_bandwidth is not None:
+        yield "bandwidth to the host", replace(cluster, gpu=replace(gpu, host_bandwidth=factor * gpu.host_bandwidth))
 
 
 def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[str, list[dict[str, Any]]]:
@@ -111,6 +113,8 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     for recompute in RECOMPUTES:
         if recompute != policy.recompute:
             yield {"recompute": recompute, **({"recompute_every": 1} if recompute == "none" else {})}
+    if policy.recompute == "full":
+        yield {"offload_checkpoints": not policy.offload_checkpoints}
     yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)
     if policy.zero == 3:
         yield from ({"unit": 2 * policy.unit or 1}, {"reshard": not policy.reshard})

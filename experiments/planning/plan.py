@@ -21,6 +21,7 @@ MEANING = {
     "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
     "tensor": "what tensor, context and expert ranks send; fewer of them, or faster links between them",
     "pipeline": "sending activations from stage to stage",
+    "offload": "waiting for inputs of layers on their way to the host and back; a faster link to it",
     "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
     "data": "averaging gradients within workers; faster NICs, or larger batches",
     "shared": "gathering weights and scattering gradients in each pass; larger micro-batches, or faster NICs",

@@ -18,7 +18,7 @@ from tests.counting import calls
 
 MODEL = Model(layers=32, hidden=4096, heads=32, sequence=2048, vocab=51200)
 SELENE = Cluster.named("a100_selene", gpus=64)
-PARTS = ("compute", "recompute", "tensor", "pipeline", "bubble", "data", "workers", "optimizer")
+PARTS = ("compute", "recompute", "tensor", "pipeline", "offload", "bubble", "data", "workers", "optimizer")
 
 
 def seconds(model=MODEL, cluster=SELENE, batch=512, constants=MEASURED, **policy) -> dict[str, float]:

@@ -51,6 +51,8 @@ def drawn(seed: int, most_nodes: int = 32, ways=WAYS, frameworks=(None,)) -> Dra
     random = np.random.default_rng(seed)
     cluster = a_cluster(random, most_nodes)
     overlap, precision = (str(random.choice(kinds)) for kinds in (OVERLAPS, [*cluster.gpu.peak_flops]))
+    host = 10 ** np.random.default_rng((seed, 1)).uniform(7, 11)  # by itself, so that other draws are as without it
+    cluster = replace(cluster, gpu=replace(cluster.gpu, host_bandwidth=host))
     batch = cluster.gpus * int(random.choice([4, 8, 24, 64]))
     framework = frameworks[seed % len(frameworks)]
     space = Space(a_model(random), cluster, batch, ways, precision, overlap, framework)
