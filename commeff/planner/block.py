@@ -52,9 +52,7 @@ class Pass:
 
     def __getitem__(self, where: NDArray[np.int64]) -> Pass:
         """The seconds at some places."""
-        return Pass(
-            *(array[where] if isinstance(array, np.ndarray) and array.ndim else array for array in vars(self).values())
-        )
+        return Pass(*(array[where] if np.ndim(array) else array for array in vars(self).values()))
 
     @property
     def forward_total(self) -> Numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -66,6 +66,11 @@ class StepParts:
         layer, head, embedding = (price(policies, setting) for price in (layer_pass, head_pass, embedding_pass))
         hides = policies.hidden("pipeline", setting.constants)
         return cls(layer, head, embedding, boundary_seconds(policies, setting), hides)
+
+    @classmethod
+    def both(cls, policies: Policies, setting: PolicySetting) -> tuple[StepParts, StepParts]:
+        """On stages that recompute, and on those that keep everything."""
+        return cls.of(policies, setting), cls.of(replace(policies, recompute=0 * policies.recompute), setting)
 
     def __getitem__(self, where: NDArray[np.int64]) -> StepParts:
         """The seconds at some places."""

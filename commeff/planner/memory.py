@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from commeff.planner.experts import feed_forwards, routed_tokens
 from commeff.planner.model import Model
-from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, Numbers, Policies, PolicySetting
+from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, YES, Numbers, Policies, PolicySetting
 
 COMMUNICATOR = 4e8  # NCCL's buffers of one: 16 channels of a ring and of a tree, both ways, 5 to 10 MB each
 
@@ -24,6 +24,7 @@ class PipelineStages:
     embeddings : V x h matrices: one on the first stage and one on the last (tied copies are copies), or all on one.
     first, last : whether it is the stage of the embedding, of the head.
     in_flight : micro-batches whose activations it keeps at once, in units of the whole stage.
+    recomputing : whether it recomputes what the policy says.
     """
 
     layers: Numbers
@@ -31,6 +32,7 @@ class PipelineStages:
     first: Numbers
     last: Numbers
     in_flight: Numbers
+    recomputing: Numbers = field(default_factory=YES)
 
     @classmethod
     def even(cls, policies: Policies, setting: PolicySetting) -> PipelineStages:
@@ -47,13 +49,13 @@ class PipelineStages:
         )
 
     @classmethod
-    def uneven(cls, model: Model, layers: Numbers, in_flight: Numbers) -> PipelineStages:
-        """Every stage of one policy."""
+    def uneven(cls, model: Model, layers: Numbers, in_flight: Numbers, recomputing: int) -> PipelineStages:
+        """Every stage of one policy, of which the first so many recompute."""
         place, p = np.arange(len(layers)), len(layers)
         both = 1 if model.tied_embeddings else 2
         ends = (place == 0).astype(int) + (place == p - 1)
         embeddings = ends if p > 1 else np.array([both])
-        columns = (layers, embeddings, place == 0, place == p - 1, in_flight)
+        columns = (layers, embeddings, place == 0, place == p - 1, in_flight, place < recomputing)
         return cls(*(column[:, None] for column in columns))
 
     @property
@@ -154,6 +156,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     sequence_parallel it has the whole gradient of a matrix's inputs, 2 s b h, before it is scattered. One buffer is for
     such inputs gathered, 2 s b h, and for scores, 2 bytes each (Megatron-LM's global memory buffer).
     """
+    policies = replace(policies, recompute=policies.recompute * stages.recomputing)
     model, tokens = setting.model, policies.tokens(setting)
     routed, every = model.experts > 1, model.expert_every
     largest, written = layer_activations(policies, setting, routed), scores(policies, setting)

@@ -123,7 +123,8 @@ class Policies:
 
     @classmethod
     def of(cls, policies: Sequence[Policy]) -> Policies:
-        """The policies in order. Layer splits (`stages`) are not kept: only equal pieces have closed forms."""
+        """The policies in order. What tells stages apart (`stages`, `recompute_stages`) is not kept: only equal
+        ones have closed forms."""
         precisions = {policy.precision for policy in policies}
         if len(precisions) != 1:
             raise ValueError(f"precision must be one for all, got {' '.join(sorted(precisions))}; price each apart")

@@ -51,6 +51,7 @@ class Policy:
     bucket : gradients that are copied at once to be averaged.
     fp8_copies : of fp8, weights are kept in 16 bits too, beside those in fp8 and those transposed.
     expert : ranks over which the experts of a layer are spread, neighbours among the ranks of one worker (`experts`).
+    recompute_stages : of a pipeline, how many stages recompute, the first ones, which keep most; 0: all.
 
     Raises
     ------
@@ -86,6 +87,7 @@ class Policy:
     bucket: int = BUCKET
     fp8_copies: bool = False
     expert: int = 1
+    recompute_stages: int = 0
 
     def __post_init__(self) -> None:
         ranks, passes = ("tensor", "pipeline", "data", "context", "workers", "expert"), ("micro_batch", "chunks")
@@ -100,10 +102,15 @@ class Policy:
             raise ValueError(f"bucket must be a whole number of at least 0, got {self.bucket!r}: gradients")
         if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
             raise ValueError(f"fragmentation must be a share in [0, 1), such as 0.1, got {self.fragmentation!r}")
+        if type(self.recompute_stages) is not int or not 0 <= self.recompute_stages < self.pipeline:
+            below = f"a whole number below pipeline={self.pipeline}"
+            raise ValueError(f"recompute_stages must be {below}, or 0 for all stages, got {self.recompute_stages!r}")
         require.one_of(SCHEDULES, schedule=self.schedule)
         require.one_of(RECOMPUTES, recompute=self.recompute)
         require.one_of(OVERLAPS, overlap=self.overlap)
         require.one_of(PRECISIONS, precision=self.precision)
+        if self.recompute_stages and self.recompute == "none":
+            raise ValueError("recompute must be selective or full with recompute_stages, got none")
         one = Policies.of([self])
         for refusal in OWN:
             if refusal.holds(one).any():
@@ -142,6 +149,11 @@ class Policy:
         """Layers of every piece of the pipeline in order."""
         pieces = self.pipeline * self.chunks
         return self.stages or (model.layers // pieces,) * pieces
+
+    @property
+    def recomputing(self) -> int:
+        """Stages that recompute."""
+        return self.recompute_stages or self.pipeline
 
     def precision_refusal(self, gpu: GPU) -> str:
         """Why a GPU without the precision cannot be taken."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,7 +67,7 @@ def predict(
     (True, True, True)
     """
     policy.check(model, cluster, global_batch)
-    if policy.stages is None:
+    if policy.stages is None and not policy.recompute_stages:
         priced = estimate(model, Policies.of([policy]), cluster, global_batch, constants)
     else:
         priced = _uneven(policy, PolicySetting(model, cluster, global_batch, constants))
@@ -75,7 +75,9 @@ def predict(
     parts = {name: float(np.ravel(value)[0]) for name, value in priced.bytes.items()}
     step, held = sum(seconds.values()), sum(parts.values())
     flops = global_batch * model.flops
-    done = flops + global_batch * model.recomputed_flops(policy.recompute) / policy.recompute_every
+    again = sum(n for i, n in enumerate(policy.layers_of(model)) if i % policy.pipeline < policy.recomputing)
+    twice = model.recomputed_flops(policy.recompute) * (again / model.layers)
+    done = flops + global_batch * twice / policy.recompute_every
     peak = cluster.gpus * cluster.gpu.peak_flops[policy.precision]
     return Prediction(
         step_seconds=step,
@@ -103,16 +105,22 @@ def timeline(
     """
     policy.check(model, cluster, global_batch)
     setting = PolicySetting(model, cluster, global_batch, constants)
-    return _played(policy, setting, StepParts.of(Policies.of([policy]), setting))
+    return _played(policy, setting, _of_stages(policy, setting))
 
 
-def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeline:
-    parts = [pieces.piece(layers) for layers in policy.layers_of(setting.model)]
+def _of_stages(policy: Policy, setting: PolicySetting) -> list[StepParts]:
+    """The seconds of the pieces of each stage."""
+    again, kept = StepParts.both(Policies.of([policy]), setting)
+    return [again if stage < policy.recomputing else kept for stage in range(policy.pipeline)]
 
-    def seconds(of: str, at_ends: str) -> list[float]:
-        values = [float(getattr(piece, of)[0]) for piece in parts]
-        values[0] += float(getattr(pieces.embedding, at_ends)[0])
-        values[-1] += float(getattr(pieces.head, at_ends)[0])
+
+def _played(policy: Policy, setting: PolicySetting, of: list[StepParts]) -> Timeline:
+    parts = [of[i % policy.pipeline].piece(layers) for i, layers in enumerate(policy.layers_of(setting.model))]
+
+    def seconds(what: str, at_ends: str) -> list[float]:
+        values = [float(getattr(piece, what)[0]) for piece in parts]
+        values[0] += float(getattr(of[0].embedding, at_ends)[0])
+        values[-1] += float(getattr(of[0].head, at_ends)[0])
         return values
 
     m = int(Policies.of([policy]).micro_batches(setting)[0])
@@ -122,13 +130,13 @@ def _played(policy: Policy, setting: PolicySetting, pieces: StepParts) -> Timeli
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
-    policies, model = Policies.of([policy]), setting.model
-    pieces = StepParts.of(policies, setting)
-    run = _played(policy, setting, pieces)
+    policies, model, of = Policies.of([policy]), setting.model, _of_stages(policy, setting)
+    run = _played(policy, setting, of)
     m, p = policies.micro_batches(setting), policy.pipeline
     chunks = np.array(policy.layers_of(model)).reshape(policy.chunks, p)
     layers = chunks.sum(axis=0)
     slowest = max(range(p), key=run.busy)
+    pieces = of[slowest]
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
 
     def part(*names: str) -> Numbers:
@@ -143,5 +151,9 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "offload": part("host_forward", "host_backward"),
         "bubble": np.array([run.seconds - run.busy(slowest)]),
     }
-    stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks)
-    return finish(policies, setting, pieces, stages, seconds)
+    stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks, policy.recomputing)
+    priced = finish(policies, setting, of[0], stages, seconds)
+    if policy.recompute_stages:  # no more hides than where nobody recomputes: other stages have no more to compute
+        least = _uneven(replace(policy, recompute="none", recompute_every=1, recompute_stages=0), setting).step_seconds
+        priced.seconds["bubble"] = priced.seconds["bubble"] + np.maximum(least - priced.step_seconds, 0)
+    return priced

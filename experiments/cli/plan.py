@@ -88,11 +88,12 @@ def plan(
     in sequences per step (default two per GPU), and `tokens=` is for the whole run.
 
     Policy: `tensor= context= pipeline= data=` ranks (data: all others by default), of which `expert=` share the
-    experts, `micro_batch= schedule= chunks= stages= zero= recompute= recompute_every= sequence_parallel= precision=
-    overlap=`, with `zero=3` also `unit= reshard= fp32_parameters=`, with `precision=fp8` also `fp8_copies=`;
-    `half_gradients=`; and, of memory, `bucket= loss_chunks= fragmentation= partition_checkpoints=
-    offload_checkpoints=`. `stages=` is a list, or balanced. `framework=` (megatron, fsdp, deepspeed, ideal) sets what
-    that framework does unless told otherwise, and --search keeps to what it runs.
+    experts, `micro_batch= schedule= chunks= stages= zero= recompute= recompute_every= recompute_stages=
+    sequence_parallel= precision= overlap=`, with `zero=3` also `unit= reshard= fp32_parameters=`, with `precision=fp8`
+    also `fp8_copies=`; `half_gradients=`; and, of memory, `bucket= loss_chunks= fragmentation= partition_checkpoints=
+    offload_checkpoints=`. `stages=` is a list, or balanced. `recompute_stages=2` recomputes on the first two stages.
+    `framework=` (megatron, fsdp, deepspeed, ideal) sets what that framework does unless told otherwise, and --search
+    keeps to what it runs.
     Worker axis: `workers=`, and a method with the keys of `commeff train`: `method= compressor= topology=`, their
     settings (`compressor.ratio=0.01`) and `collective=`. `period=` is short for `method.period=`, and `degree=` for a
     topology of that degree. By default every data-parallel rank is a worker of such a method.

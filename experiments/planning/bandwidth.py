@@ -67,8 +67,12 @@ def planned(question: Question, policy: Policy, way: WorkerMethod) -> Pace:
     Raises
     ------
     ValueError
-        If the way needs two workers, and the layout has one data-parallel rank.
+        If the way needs two workers, and the layout has one data-parallel rank; and if not all stages recompute alike.
     """
+    if policy.recompute_stages:
+        raise ValueError(
+            f"recompute_stages must be left out of bandwidths, got {policy.recompute_stages}: stages are equal"
+        )
     if policy.data == 1 and not way.is_plain:
         raise ValueError(f"data must be at least 2 for {way.name}, got 1: each of its workers is a rank or more")
     candidates = [

@@ -21,7 +21,8 @@ BEHIND = ("data", "partial", "full")  # kinds of overlap that hide gradients
 STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
-COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "loss_chunks": (1,)}  # what all of them run
+# What all of them run.
+COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "recompute_stages": (0,), "loss_chunks": (1,)}
 EXPERTS = "experts must be 1 with {}, got {}: flags of models with experts are those of Megatron-LM; take megatron"
 
 

@@ -112,7 +112,13 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
         yield from ({name: other} for other in (2 * value, value // 2) if 2 * other in (value, 4 * value))
     for recompute in RECOMPUTES:
         if recompute != policy.recompute:
-            yield {"recompute": recompute, **({"recompute_every": 1} if recompute == "none" else {})}
+            yield {
+                "recompute": recompute,
+                **({"recompute_every": 1, "recompute_stages": 0} if recompute == "none" else {}),
+            }
+    again, stages = "full" if policy.recompute == "none" else policy.recompute, policy.recompute_stages
+    for count in {1, policy.pipeline // 2, stages - 1, stages + 1} - {0, stages}:
+        yield {"recompute": again, "recompute_stages": count}
     if policy.recompute == "full":
         yield {"offload_checkpoints": not policy.offload_checkpoints}
     yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)

@@ -142,15 +142,16 @@ def chain(
     """
     one = Policies.of([policy])
     setting = PolicySetting(model, cluster, global_batch, constants)
-    pieces = StepParts.of(one, setting)
+    both = StepParts.both(one, setting)
     p, m = policy.pipeline, int(one.micro_batches(setting)[0])
     stage, n = np.divmod(np.arange(p * model.layers), model.layers)
     n += 1
     first, last = stage == 0, stage == p - 1
-    piece = pieces.piece(n)
-    seconds = piece.forward + piece.backward + first * pieces.embedding.total + last * pieces.head.total
+    again = stage < policy.recomputing
+    passes = np.where(again, *(piece.forward + piece.backward for piece in (of.piece(n) for of in both)))
+    seconds = passes + first * both[0].embedding.total + last * both[0].head.total
     in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
-    columns = (n, first.astype(int) + last, first, last, in_flight)
+    columns = (n, first.astype(int) + last, first, last, in_flight, again)
     stages = PipelineStages(*(column[None] for column in columns))
     held = memory(one, setting, stages, worker_memory(one, setting, stages))
     fits = (n % model.expert_every == 0) & (sum(held.values()) <= cluster.gpu.memory_bytes)

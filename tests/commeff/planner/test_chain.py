@@ -73,6 +73,16 @@ def test_memory_of_a_stage_is_what_the_prediction_says_of_the_fullest():
         assert possible.all() == fits
 
 
+def test_stages_that_recompute_are_chained_as_they_are_predicted():
+    policy = Policy(pipeline=4, data=2, recompute="full", recompute_stages=2)
+    pieces, cuts = chain(HEAVY, policy, CLUSTER, 128), (2, 2, 4, 2)
+    looped = timeline(HEAVY, replace(policy, stages=cuts), CLUSTER, global_batch=128).seconds
+    assert looped == pytest.approx(pieces.cost(cuts), rel=0.02)
+    assert pieces.seconds[1, 2] / pieces.seconds[2, 2] == pytest.approx(4 / 3, rel=0.02)
+    every = chain(HEAVY, replace(policy, recompute_stages=0), CLUSTER, 128)
+    assert (every.seconds[:2] == pieces.seconds[:2]).all()
+
+
 def test_a_heavy_head_gets_fewer_layers_and_the_step_is_faster():
     policy = Policy(pipeline=2, data=4)
     cuts = dynamic(chain(HEAVY, policy, CLUSTER, 128))

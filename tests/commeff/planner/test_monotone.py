@@ -121,6 +121,35 @@ def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number
     assert spread >= least / 10, "the draws spread too few experts"
 
 
+@pytest.mark.parametrize(("seeds", "least"), [((1, 2, 9), 8), pytest.param(range(60), 250, marks=pytest.mark.slow)])
+def test_recomputing_on_some_stages_lies_between_none_and_all_and_nothing_better_slows_it(seeds, least):
+    count = 0
+    for seed in seeds:
+        some = drawn(seed, most_nodes=4, frameworks=ANY)
+        space, random = some.space, np.random.default_rng(seed)
+        model, batch = space.model, space.global_batch
+        for policy in [space.policy(row) for row in some.rows if space.policy(row).pipeline > 1][:5]:
+            pieces, passes = policy.pipeline * policy.chunks, batch // (policy.data * policy.micro_batch)
+            if pieces * passes > 2000:
+                continue  # the event loop takes its time
+            moved, often = bool(random.integers(2)), int(random.integers(1, 3))
+            every = replace(policy, recompute="full", recompute_every=often, offload_checkpoints=moved)
+            every = replace(every, stages=(model.layers // pieces,) * pieces)
+            few = replace(every, recompute_stages=int(random.integers(1, policy.pipeline)))
+            none = replace(every, recompute="none", recompute_every=1)
+            low, price, high = (predict(model, one, space.cluster, global_batch=batch) for one in (none, few, every))
+            assert low.step_seconds * (1 - 1e-9) <= price.step_seconds <= high.step_seconds * (1 + 1e-9), few
+            assert high.memory_bytes * (1 - 1e-9) <= price.memory_bytes <= low.memory_bytes * (1 + 1e-9), few
+            assert low.hfu * low.step_seconds <= price.hfu * price.step_seconds <= high.hfu * high.step_seconds
+            assert sum(price.breakdown["seconds"].values()) == pytest.approx(price.step_seconds, rel=1e-12)
+            assert min(price.breakdown["seconds"].values()) >= 0
+            for name, better in faster(space.cluster, (1.05, 1.5, 4)[seed % 3]):
+                new = predict(model, few, better, global_batch=batch)
+                assert new.step_seconds <= price.step_seconds * (1 + 1e-9), (name, few)
+            count += 1
+    assert count >= least, "the draws hold too few pipelines"
+
+
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
 def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, least):
     """But the all-reduce of stage 0, whose gradients come back as wide as they went; and stage 3, which holds whole

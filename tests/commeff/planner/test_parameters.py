@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -204,6 +205,26 @@ def test_every_kth_layer_recomputed_lies_between_all_and_none(recompute):
     whole = GPT.layers * (kept[1] - kept[0]) * 2 / GPT.layers
     assert kept[2] - kept[1] == pytest.approx(whole / 4)
     assert some[-1].step_seconds > none.step_seconds
+
+
+def test_the_first_stages_alone_recompute_and_the_fullest_stage_is_the_first_that_does_not():
+    """LLaMA-2 13B in eight stages: where nothing is recomputed it does not fit, and recomputed everywhere it does. One
+    stage is enough, and faster.
+    """
+    model, cluster, some = named("llama2-13b"), Cluster.named("a100_selene", gpus=8), {"pipeline": 8, "micro_batch": 2}
+    policies = [Policy(**some, recompute="full", recompute_stages=k) for k in (1, 2, 3, 7, 0)]
+    none, *few, every = (predict(model, policy, cluster, global_batch=64) for policy in (Policy(**some), *policies))
+    assert (none.fits, every.fits) == (False, True)
+    assert few[0].fits
+    assert few[0].step_seconds < 0.9 * every.step_seconds
+    assert [p.step_seconds for p in (*few, every)] == sorted(p.step_seconds for p in (*few, every))
+    kept = layer_activations(Policies.of([Policy(**some)]), PolicySetting(model, cluster, 64))[0] * 5  # of a stage
+    output = 2 * 2 * model.sequence * model.hidden
+    for left, more in pairwise(few[:3]):
+        fall = left.breakdown["bytes"]["activations"] - more.breakdown["bytes"]["activations"]
+        assert fall == pytest.approx(kept + output)  # of one micro-batch less in flight
+    flops = [p.hfu * p.step_seconds - p.mfu * p.step_seconds for p in (*few, every)]
+    assert flops == pytest.approx([flops[-1] * k / 8 for k in (1, 2, 3, 7, 8)])
 
 
 def test_logits_are_kept_in_16_bits_in_32_and_as_their_softmax_in_as_many_pieces_as_said():

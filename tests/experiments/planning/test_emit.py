@@ -69,6 +69,11 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
         ("megatron", ["zero=3", "reshard=false"], "reshard of megatron must be True"),
         ("megatron", ["zero=3", "fp32_parameters=true"], "fp32_parameters of megatron must be False"),
         ("megatron", ["recompute=full", "recompute_every=2"], "recompute_every of megatron must be 1"),
+        (
+            "megatron",
+            ["recompute=full", "pipeline=4", "recompute_stages=2"],
+            "recompute_stages of megatron must be 0, got 2",
+        ),
         ("commeff", ["loss_chunks=8"], "loss_chunks of commeff must be 1"),
         ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
         ("torchtitan", ["context=2"], "zero of torchtitan must be 2 or 3"),

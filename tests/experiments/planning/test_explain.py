@@ -57,6 +57,15 @@ def test_the_words_of_a_change_give_its_policy_after_those_of_the_first(more):
         assert again.predict(again.one()) == prediction
 
 
+def test_a_pipeline_that_does_not_fit_may_recompute_on_its_first_stages():
+    words = ["model=llama2-13b", "sequence=8192", "gpus=8", "pipeline=8", "global_batch=64"]
+    first = found(*words, "--explain")["explain"]["policies"][0]
+    assert first["fits"]
+    assert first["change"] == "recompute=full recompute_stages=1"
+    changes = dict(neighbours(question := read_question([*words, *first["change"].split()]), question.one()))
+    assert {"recompute_stages=2", "recompute_stages=4", "recompute=none recompute_stages=0"} < changes.keys()
+
+
 def test_two_files_are_compared_part_by_part(tmp_path: Path):
     for name, content in {"a": "tensor: 8\nzero: 1", "b": "tensor: 4\npipeline: 2\nstages: [21, 19]"}.items():
         (tmp_path / f"{name}.yaml").write_text(content)

@@ -45,6 +45,7 @@ from tests.commeff.planner.ways import way
 
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
+FIRST = ["recompute=full", "recompute_stages=1"]
 
 
 def plan(*words: str, code: int = 0):
@@ -133,6 +134,7 @@ def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_tru
 
 def test_the_words_of_a_policy_are_read_back():
     words = [*SMALL, "tensor=2", "pipeline=2", "stages=5,3", "sequence_parallel=true", "method=local_sgd", "period=4"]
+    words += ["recompute=full", "recompute_stages=1"]
     policy = read_question(words).one()
     assert policy.workers == 2
     assert read_question([*SMALL, *policy_words(policy).split()]).one() == policy
@@ -226,6 +228,8 @@ def test_figures_are_drawn(tmp_path, extra, ending):
         (["cluster=ethernet_1g", "--largest"], "has no bf16"),
         ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
         ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
+        ([*SMALL, "--bandwidth-sweep", "pipeline=2", *FIRST], "recompute_stages must be left out of bandwidths, got 1"),
+        ([*SMALL, *FIRST], "recompute_stages must be a whole number below pipeline=1"),
         ([*SMALL, "--zero-stages", "zero=1"], "chooses zero itself"),
         ([*SMALL, "--zero-stages", "--search"], "ask one at a time"),
         ([*SMALL, "experts=8", "expert=8", "--zero-stages"], "the textbook spreads no experts"),
