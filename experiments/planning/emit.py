@@ -21,7 +21,6 @@ BEHIND = ("data", "partial", "full")  # kinds of overlap that hide gradients
 STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
-# What all of them run.
 COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "recompute_stages": (0,), "loss_chunks": (1,)}
 EXPERTS = "experts must be 1 with {}, got {}: flags of models with experts are those of Megatron-LM; take megatron"
 
@@ -176,7 +175,9 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     _dense("commeff", question.model)
     chunks = (2,) if policy.schedule == "interleaved" else (1,)
     wide = policy.precision == "bf16" and policy.data > policy.workers and not policy.half_gradients
-    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, context=(1,))
+    whole = policy.offload_checkpoints or policy.sequence_parallel  # inputs wait on the host, or are divided already
+    never = {"context": (1,), "partition_checkpoints": (False,) if whole else (False, True)}
+    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, **never)
     moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
     values: dict[str, Any] = {
         "task": "language",

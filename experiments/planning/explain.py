@@ -110,12 +110,10 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     for name in names:
         value = getattr(policy, name)
         yield from ({name: other} for other in (2 * value, value // 2) if 2 * other in (value, 4 * value))
+    nothing = {"recompute_every": 1, "recompute_stages": 0}
     for recompute in RECOMPUTES:
         if recompute != policy.recompute:
-            yield {
-                "recompute": recompute,
-                **({"recompute_every": 1, "recompute_stages": 0} if recompute == "none" else {}),
-            }
+            yield {"recompute": recompute, **(nothing if recompute == "none" else {})}
     again, stages = "full" if policy.recompute == "none" else policy.recompute, policy.recompute_stages
     for count in {1, policy.pipeline // 2, stages - 1, stages + 1} - {0, stages}:
         yield {"recompute": again, "recompute_stages": count}

@@ -165,6 +165,7 @@ def changed(question: Question, policy: Policy) -> Iterator[tuple[Policy, Predic
     """The policy with more recomputed, more shared, smaller micro-batches, split sequences; whatever is possible."""
     choices: dict[str, Iterable[Any]] = {
         "recompute": dict.fromkeys((policy.recompute, "selective", "full")),
+        "recompute_stages": dict.fromkeys((policy.recompute_stages, 0)),
         "zero": range(policy.zero, 4),
         "micro_batch": dict.fromkeys((policy.micro_batch, 1)),
         "sequence_parallel": dict.fromkeys((policy.sequence_parallel, policy.tensor > 1)),

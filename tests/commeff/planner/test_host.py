@@ -56,6 +56,12 @@ def test_fewer_bytes_take_less_time(changes, factor):
     assert fewer == pytest.approx(all_bytes / factor, rel=1e-2)
 
 
+def test_of_the_inputs_that_are_away_one_has_come_back():
+    here, away = (price(policy, 1e15).breakdown["bytes"]["activations"] for policy in (KEPT, AWAY))
+    one = checkpoint_bytes(Policies.of([AWAY]), PolicySetting(MODEL, EIGHT, 32))[0]
+    assert here - away == pytest.approx((MODEL.layers // 2 - 1) * one)  # of the last stage, the fullest
+
+
 def test_only_what_is_recomputed_in_full_is_moved():
     for kind in ("none", "selective"):
         assert price(replace(AWAY, recompute=kind), 1e6).breakdown["seconds"]["offload"] == 0

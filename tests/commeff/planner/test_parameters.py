@@ -227,6 +227,16 @@ def test_the_first_stages_alone_recompute_and_the_fullest_stage_is_the_first_tha
     assert flops == pytest.approx([flops[-1] * k / 8 for k in (1, 2, 3, 7, 8)])
 
 
+def test_every_chunk_of_a_recomputing_stage_is_computed_again():
+    policy = Policy(pipeline=2, chunks=2, schedule="interleaved", stages=(9, 6, 5, 4), recompute="full")
+    some, every = (
+        predict(GPT, replace(policy, recompute_stages=k), Cluster.named("a100_selene", gpus=2), global_batch=8)
+        for k in (1, 0)
+    )
+    again = [p.step_seconds * (p.hfu - p.mfu) for p in (some, every)]
+    assert again[0] == pytest.approx(again[1] * 14 / 24)
+
+
 def test_logits_are_kept_in_16_bits_in_32_and_as_their_softmax_in_as_many_pieces_as_said():
     whole, pieces = (held(GPT, data=8, micro_batch=2, loss_chunks=n)["logits"] for n in (1, 4))
     tokens = 2 * GPT.sequence

@@ -74,6 +74,16 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
             ["recompute=full", "pipeline=4", "recompute_stages=2"],
             "recompute_stages of megatron must be 0, got 2",
         ),
+        (
+            "commeff",
+            ["recompute=full", "offload_checkpoints=true", "partition_checkpoints=true"],
+            "partition_checkpoints of commeff must be False",
+        ),
+        (
+            "commeff",
+            ["recompute=full", "tensor=2", "sequence_parallel=true", "partition_checkpoints=true"],
+            "partition_checkpoints of commeff must be False",
+        ),
         ("commeff", ["loss_chunks=8"], "loss_chunks of commeff must be 1"),
         ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
         ("torchtitan", ["context=2"], "zero of torchtitan must be 2 or 3"),

@@ -132,6 +132,11 @@ def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_tru
     assert f"at {again['step_seconds']:.4g} s" in told["why"]
 
 
+def test_where_recomputing_stages_are_too_few_all_of_them_may_make_room():
+    words = ["model=llama2-13b", "sequence=8192", "gpus=8", "pipeline=8", "global_batch=64", *FIRST]
+    assert "recompute_stages=0 would fit" in plan(*words, "schedule=interleaved", "chunks=5").stdout
+
+
 def test_the_words_of_a_policy_are_read_back():
     words = [*SMALL, "tensor=2", "pipeline=2", "stages=5,3", "sequence_parallel=true", "method=local_sgd", "period=4"]
     words += ["recompute=full", "recompute_stages=1"]
