@@ -57,8 +57,9 @@ def test_the_event_loop_agrees_with_the_chain(schedule):
         assert looped == pytest.approx(pieces.cost(cuts), rel=0.02)
 
 
-def test_memory_of_a_stage_is_what_the_prediction_says_of_the_fullest():
-    policy, cuts = Policy(pipeline=4, data=2), (2, 3, 3, 2)
+@pytest.mark.parametrize("some", [{}, {"recompute": "full", "recompute_stages": 2}])
+def test_memory_of_a_stage_is_what_the_prediction_says_of_the_fullest(some):
+    policy, cuts = Policy(pipeline=4, data=2, micro_batch=4, **some), (2, 3, 3, 2)
     held = predict(HEAVY, replace(policy, stages=cuts), CLUSTER, global_batch=128).memory_bytes
     for room, fits in ((1.001, True), (0.999, False)):
         small = Cluster(

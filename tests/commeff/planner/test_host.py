@@ -10,6 +10,7 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policies, Policy, predict
 from commeff.planner.block import layer_pass
+from commeff.planner.estimate import estimate
 from commeff.planner.memory import checkpoint_bytes
 from commeff.planner.policies import SCHEDULES, PolicySetting
 
@@ -60,6 +61,11 @@ def test_of_the_inputs_that_are_away_one_has_come_back():
     here, away = (price(policy, 1e15).breakdown["bytes"]["activations"] for policy in (KEPT, AWAY))
     one = checkpoint_bytes(Policies.of([AWAY]), PolicySetting(MODEL, EIGHT, 32))[0]
     assert here - away == pytest.approx((MODEL.layers // 2 - 1) * one)  # of the last stage, the fullest
+
+
+def test_policies_that_move_and_that_do_not_are_priced_together_as_alone():
+    together = estimate(MODEL, Policies.of([AWAY, KEPT, AWAY]), linked(1e8), 32).step_seconds
+    assert together == pytest.approx([price(policy, 1e8).step_seconds for policy in (AWAY, KEPT, AWAY)])
 
 
 def test_only_what_is_recomputed_in_full_is_moved():
