@@ -26,7 +26,7 @@ from commeff.sharding.plan import (
 )
 from commeff.sharding.shard import Shard
 from commeff.sharding.tensor import split
-from commeff.sharding.vocabulary import LossLinear, cross_entropy, guesses, mean_loss, token_losses
+from commeff.sharding.vocabulary import LossLinear, cross_entropy, guesses, token_losses
 
 __all__ = [
     "AXES",
@@ -48,7 +48,6 @@ __all__ = [
     "VocabularyParallel",
     "cross_entropy",
     "guesses",
-    "mean_loss",
     "score",
     "split",
     "token_losses",

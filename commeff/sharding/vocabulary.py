@@ -55,13 +55,8 @@ def cross_entropy(logits: Tensor, targets: Tensor, axis: Axis, *, ignore_index: 
     >>> bool(torch.isclose(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())))
     True
     """
-    losses = token_losses(logits, targets.where(targets != ignore_index, 0), axis)
-    return mean_loss(losses, targets, ignore_index)
-
-
-def mean_loss(losses: Tensor, targets: Tensor, ignore_index: int = IGNORED) -> Tensor:
-    """The mean of the losses of those tokens (...) whose targets count; nan where none do."""
     counts = targets != ignore_index
+    losses = token_losses(logits, targets.where(counts, 0), axis)
     return losses.where(counts, 0).sum() / counts.sum()
 
 
@@ -109,43 +104,40 @@ def guesses(logits: Tensor, axis: Axis) -> Tensor:
 
 
 class _Losses(torch.autograd.Function):
-    """The losses of tokens, of which those of one chunk after the other have logits; backward computes them anew."""
+    """Losses of tokens, of which one chunk after the other has logits; backward computes these anew."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, axis: Axis, chunks: int
-    ) -> Tensor:
+    def forward(ctx: Any, targets: Tensor, axis: Axis, chunks: int, *factors: Any) -> Tensor:
+        dtype = F.linear(*(factor[:1] for factor in factors[:2])).dtype  # under autocast it is not theirs
+        x, weight, bias = (None if factor is None else factor.to(dtype) for factor in factors)
         parts = zip(x.chunk(chunks), targets.chunk(chunks), strict=True)
         terms = [_terms(F.linear(part, weight, bias), aims, axis, given=True) for part, aims in parts]
         largest, logarithms, target = map(torch.cat, zip(*terms, strict=True))
-        ctx.save_for_backward(x, weight, bias, targets, largest + logarithms)
+        ctx.save_for_backward(x, targets, largest + logarithms, weight, bias)
         ctx.axis, ctx.chunks = axis, chunks
         return logarithms - target
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, bias, *rest = ctx.saved_tensors
-        of_x, of_weight, of_bias = [], torch.zeros_like(weight), None if bias is None else torch.zeros_like(bias)
-        for part, targets, logarithms, gradient in zip(
-            *(tensor.chunk(ctx.chunks) for tensor in (x, *rest, *gradients)), strict=True
-        ):
-            logits = F.linear(part, weight, bias)
-            places, inside = _places(logits, targets, ctx.axis)
-            slopes = logits.to(logarithms.dtype).sub_(logarithms[:, None]).exp_()
+        *of_tokens, weight, bias = ctx.saved_tensors
+        of_x, of_weight, of_bias = list[Tensor](), torch.zeros_like(weight), torch.zeros_like(weight[:, 0])
+        parts = zip(*(tensor.chunk(ctx.chunks) for tensor in (*of_tokens, *gradients)), strict=True)
+        for x, targets, logarithms, gradient in parts:
+            slopes = F.linear(x, weight, bias).to(logarithms.dtype).sub_(logarithms[:, None]).exp_()
+            places, inside = _places(slopes, targets, ctx.axis)
             slopes[places] -= inside.to(slopes.dtype)
             slopes = slopes.mul_(gradient[:, None]).to(weight.dtype)
             of_x.append(slopes @ weight)
-            of_weight.addmm_(slopes.mT, part)
-            if of_bias is not None:
-                of_bias += slopes.sum(0)
-        return torch.cat(of_x), of_weight, of_bias, None, None, None
+            of_weight.addmm_(slopes.mT, x)
+            of_bias += 0 if bias is None else slopes.sum(0)
+        return None, None, None, torch.cat(of_x), of_weight, None if bias is None else of_bias
 
 
 class LossLinear(nn.Linear):
-    """A linear layer to logits that gives losses where it gets targets, with a part of the logits at a time.
+    """A linear layer to logits that gives losses where it gets targets, and then has some tokens' logits at a time.
 
-    No more than 1/chunks of the logits are there at once, or of their gradient; backward computes them anew.
+    No more than 1/chunks of the logits, or of their gradient, are in memory at once; backward computes them anew.
 
     Attributes
     ----------
@@ -159,7 +151,7 @@ class LossLinear(nn.Linear):
     >>> head, x, targets = nn.Linear(4, 9), torch.randn(2, 3, 4), torch.randint(9, (2, 3))
     >>> whole = F.cross_entropy(head(x).flatten(0, 1), targets.flatten())
     >>> LossLinear.put(head, chunks=3)
-    >>> bool(torch.isclose(mean_loss(head(x, targets)[..., 0], targets), whole))
+    >>> bool(torch.isclose(head(x, targets).mean(), whole))
     True
     """
 
@@ -173,24 +165,18 @@ class LossLinear(nn.Linear):
         head.chunks, head.axis = chunks, Axis("tensor")  # type: ignore[assignment]
 
     def forward(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
-        """(..., inputs) -> logits (..., outputs / ranks), or with targets (...) the loss of each token (..., 1).
+        """(..., inputs) -> logits (..., outputs / ranks), or with targets (...) each token's loss (..., 1).
 
-        In evaluation these are (..., 2): also whether the token is guessed.
+        In evaluation (..., 2): also whether it is guessed. Where the target is -100, zeros.
         """
         if targets is None:
             return super().forward(x)
-        rows, aims = x.flatten(0, -2), targets.flatten()
-        aims = aims.where(aims != IGNORED, 0)
+        counts, scores = targets.flatten() != IGNORED, list[Tensor]()
+        rows, aims = x.flatten(0, -2), targets.flatten().where(counts, 0)
         if self.training:
-            weights, kind = (rows, self.weight, self.bias), x.device.type
-            if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-                dtype = torch.get_autocast_dtype(kind)
-                weights = tuple(None if tensor is None else tensor.to(dtype) for tensor in weights)
-            return _Losses.apply(*weights, aims, self.axis, self.chunks).view(*targets.shape, 1)
-        parts = zip(rows.chunk(self.chunks), aims.chunk(self.chunks), strict=True)
-        return torch.cat([self._scores(*part) for part in parts]).view(*targets.shape, 2)
-
-    def _scores(self, x: Tensor, targets: Tensor) -> Tensor:
-        logits = super().forward(x)
-        losses = token_losses(logits, targets, self.axis)
-        return torch.stack((losses, (guesses(logits, self.axis) == targets).to(losses.dtype)), -1)
+            losses = _Losses.apply(aims, self.axis, self.chunks, rows, self.weight, self.bias)
+            return losses.where(counts, 0).view(*targets.shape, 1)
+        for part, aim in zip(rows.chunk(self.chunks), aims.chunk(self.chunks), strict=True):
+            logits = super().forward(part)
+            scores.append(torch.stack((token_losses(logits, aim, self.axis), guesses(logits, self.axis) == aim), -1))
+        return torch.cat(scores).where(counts[:, None], 0).view(*targets.shape, 2)

@@ -47,7 +47,8 @@ class Work:
         with shapes_only():
             one = Stacked(task.model, [0])
         dtype = one.parameters.dtype
-        flops = minibatch_flops(one.models[0], task.loss, *(part[0] for part in task.batch(0, [0])))
+        # In evaluation nothing is computed anew, which is not counted.
+        flops = minibatch_flops(one.models[0].eval(), task.loss, *(part[0] for part in task.batch(0, [0])))
         return cls(flops, one.layout, dtype, MULTIPLIED.get(precision, PRECISION.get(dtype)))
 
     def seconds(self, gpu: GPU) -> float:

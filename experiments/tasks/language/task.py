@@ -37,7 +37,7 @@ from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.sharding import Axis, Layers, LossLinear, Plan, cross_entropy, guesses, mean_loss, score, token_losses
+from commeff.sharding import Axis, Layers, LossLinear, Plan, cross_entropy, guesses, score, token_losses
 
 CHUNK = 8192  # about as many tokens evaluated at a time; fewer of a large vocabulary
 LOGITS = 2**26  # as many numbers are their logits, at most, unless those of one window are more
@@ -219,7 +219,7 @@ class Language(Settled):
     def criterion(self, outputs: Tensor, targets: Tensor, vocabulary: Axis | None = None) -> Tensor:
         """Mean cross-entropy of logits, which may be split by vocabulary; or the mean of losses."""
         if self._chunks > 1:
-            return mean_loss(outputs[..., 0], targets)
+            return outputs[..., 0].mean()
         if vocabulary is not None:
             return cross_entropy(outputs, targets, vocabulary)
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
