@@ -109,7 +109,7 @@ class _Losses(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, targets: Tensor, axis: Axis, chunks: int, *factors: Any) -> Tensor:
         dtype = F.linear(*(factor[:1] for factor in factors[:2])).dtype  # under autocast it is not theirs
-        x, weight, bias = (None if factor is None else factor.to(dtype) for factor in factors)
+        x, weight, bias = (factor if factor is None else factor.to(dtype) for factor in factors)
         parts = zip(x.chunk(chunks), targets.chunk(chunks), strict=True)
         terms = [_terms(F.linear(part, weight, bias), aims, axis, given=True) for part, aims in parts]
         largest, logarithms, target = map(torch.cat, zip(*terms, strict=True))
