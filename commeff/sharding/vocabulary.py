@@ -107,9 +107,11 @@ class _Losses(torch.autograd.Function):
     """Losses of tokens, of which one chunk after the other has logits; backward computes these anew."""
 
     @staticmethod
-    def forward(ctx: Any, targets: Tensor, axis: Axis, chunks: int, *factors: Any) -> Tensor:
-        dtype = F.linear(*(factor[:1] for factor in factors[:2])).dtype  # under autocast it is not theirs
-        x, weight, bias = (factor if factor is None else factor.to(dtype) for factor in factors)
+    def forward(
+        ctx: Any, targets: Tensor, axis: Axis, chunks: int, x: Tensor, weight: Tensor, bias: Tensor | None
+    ) -> Tensor:
+        dtype = F.linear(x[:1], weight[:1]).dtype  # under autocast it is not theirs
+        x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         parts = zip(x.chunk(chunks), targets.chunk(chunks), strict=True)
         terms = [_terms(F.linear(part, weight, bias), aims, axis, given=True) for part, aims in parts]
         largest, logarithms, target = map(torch.cat, zip(*terms, strict=True))
@@ -131,6 +133,7 @@ class _Losses(torch.autograd.Function):
             of_x.append(slopes @ weight)
             of_weight.addmm_(slopes.mT, x)
             of_bias += 0 if bias is None else slopes.sum(0)
+            del slopes  # else they would be there beside the next
         return None, None, None, torch.cat(of_x), of_weight, None if bias is None else of_bias
 
 
