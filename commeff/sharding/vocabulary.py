@@ -123,7 +123,8 @@ class _Losses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         *of_tokens, weight, bias = ctx.saved_tensors
-        of_x, of_weight, of_bias = list[Tensor](), torch.zeros_like(weight), torch.zeros_like(weight[:, 0])
+        of_x, of_weight = list[Tensor](), torch.zeros_like(weight, dtype=of_tokens[-1].dtype)
+        of_bias = torch.zeros_like(of_weight[:, 0])
         parts = zip(*(tensor.chunk(ctx.chunks) for tensor in (*of_tokens, *gradients)), strict=True)
         for x, targets, logarithms, gradient in parts:
             slopes = F.linear(x, weight, bias).to(logarithms.dtype).sub_(logarithms[:, None]).exp_()
@@ -131,8 +132,11 @@ class _Losses(torch.autograd.Function):
             slopes[places] -= inside.to(slopes.dtype)
             slopes = slopes.mul_(gradient[:, None]).to(weight.dtype)
             of_x.append(slopes @ weight)
-            of_weight.addmm_(slopes.mT, x)
-            of_bias += 0 if bias is None else slopes.sum(0)
+            if x.dtype == of_weight.dtype:
+                of_weight.addmm_(slopes.mT, x)
+            else:  # products in 16 bits, whose sum is wider
+                of_weight += slopes.mT @ x
+            of_bias += 0 if bias is None else slopes.sum(0, dtype=of_bias.dtype)
             del slopes  # else they would be there beside the next
         return None, None, None, torch.cat(of_x), of_weight, None if bias is None else of_bias
 

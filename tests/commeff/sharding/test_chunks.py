@@ -92,6 +92,16 @@ def test_products_under_autocast_are_in_16_bits_forward_and_backward():
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2**-8 * theirs.abs().max().item())
 
 
+def test_gradients_of_many_chunks_in_16_bits_are_summed_in_more():
+    head, x, targets = torch.nn.Linear(32, 50).bfloat16(), torch.randn(4096, 32).bfloat16(), torch.randint(50, (4096,))
+    exact = copy.deepcopy(head).double()
+    expected = gradients(F.cross_entropy(exact(x.double()), targets), exact)
+    LossLinear.put(head, 128)
+    for ours, theirs in zip(gradients(head(x, targets).mean(), head), expected, strict=True):
+        assert ours.dtype == torch.bfloat16
+        assert (ours - theirs).norm() < 2**-7 * theirs.norm()
+
+
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text"
