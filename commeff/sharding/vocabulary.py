@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from commeff.compressors.reductions import wide
@@ -120,8 +119,9 @@ class _Losses(torch.autograd.Function):
         return logarithms - target
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # else its part of one would be left out
+            raise ValueError("losses in chunks have no second derivative: give loss_chunks=1")
         *of_tokens, weight, bias = ctx.saved_tensors
         of_x, of_weight = list[Tensor](), torch.zeros_like(weight, dtype=of_tokens[-1].dtype)
         of_bias = torch.zeros_like(of_weight[:, 0])

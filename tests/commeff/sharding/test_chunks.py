@@ -67,6 +67,10 @@ def test_loss_and_gradients_are_those_of_all_logits(name, chunks):
     for ours, theirs in zip(gradients(found, pieces), gradients(expected, whole), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
     assert torch.equal(pieces(inputs), whole(inputs))
+    scores = pieces.eval()(inputs, targets)
+    assert not scores[1, 4:].any()
+    torch.testing.assert_close(scores[..., 0], losses[..., 0], rtol=0, atol=1e-14)
+    assert torch.equal(scores[..., 1] == 1, whole(inputs).argmax(-1) == targets)
 
 
 @pytest.mark.parametrize("chunks", [2, 7])
@@ -80,13 +84,22 @@ def test_a_mean_has_the_weights_that_its_user_gives(chunks):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
 
 
+def test_a_second_derivative_is_refused():
+    head, x = torch.nn.Linear(8, 50), torch.randn(13, 8, requires_grad=True)
+    LossLinear.put(head, 2)
+    with pytest.raises(ValueError, match="losses in chunks have no second derivative: give loss_chunks=1"):
+        torch.autograd.grad(head(x, torch.randint(50, (13,))).mean(), x, create_graph=True)
+
+
 def test_products_under_autocast_are_in_16_bits_forward_and_backward():
-    head, x, targets = torch.nn.Linear(32, 50), torch.randn(40, 32), torch.randint(50, (40,))
+    head, x, targets = torch.nn.Linear(32, 50), torch.randn(40, 32).requires_grad_(), torch.randint(50, (40,))
     pieces = copy.deepcopy(head)
     LossLinear.put(pieces, 3)
     with torch.autocast("cpu", torch.bfloat16):
         expected, found = F.cross_entropy(head(x), targets), pieces(x, targets).mean()
     torch.testing.assert_close(found, expected)
+    (of_x,) = torch.autograd.grad(found, x, retain_graph=True)
+    assert torch.equal(of_x, of_x.bfloat16().float())
     for ours, theirs in zip(gradients(found, pieces), gradients(expected, head), strict=True):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2**-8 * theirs.abs().max().item())
