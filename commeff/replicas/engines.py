@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from commeff import require
 from commeff.replicas.arrivals import Listener
 from commeff.replicas.stacked import ENGINES, MIXED, Batch, Loss, Stacked, put_into, trainable
+from commeff.sharding import LossLinear
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision
 from commeff.sharding.row import complement
 
@@ -195,6 +196,8 @@ class Vmapped(Stacked):
         names = [name for name, _ in model.named_modules(remove_duplicate=False)]
         if len(names) > len(list(model.modules())):
             raise ValueError("engine=vmap needs a model of distinct modules, got one under two names: use engine=loop")
+        if any(isinstance(module, LossLinear) for module in model.modules()):
+            raise ValueError("engine=vmap needs whole logits, got them in chunks: use engine=loop")
 
     def _backward(self, loss: Loss, batch: Batch, step: int, r: int, weight: float) -> Tensor:
         base, w = self.models[0], len(self.workers)

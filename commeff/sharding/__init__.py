@@ -26,7 +26,7 @@ from commeff.sharding.plan import (
 )
 from commeff.sharding.shard import Shard
 from commeff.sharding.tensor import split
-from commeff.sharding.vocabulary import cross_entropy, guesses, token_losses
+from commeff.sharding.vocabulary import LossLinear, cross_entropy, guesses, token_losses
 
 __all__ = [
     "AXES",
@@ -35,6 +35,7 @@ __all__ = [
     "Computation",
     "HeadParallel",
     "Layers",
+    "LossLinear",
     "Mesh",
     "Objective",
     "OnePass",

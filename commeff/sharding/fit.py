@@ -23,12 +23,13 @@ from commeff.sharding.plan import (
 )
 from commeff.sharding.schedules import SCHEDULES, unfit
 from commeff.sharding.shard import Shard, cut_evenly
+from commeff.sharding.vocabulary import LossLinear
 
 # What the styles that cut know how to compute: these layers' own forward, in what words.
 KINDS: dict[type[Style], tuple[str, tuple[type[nn.Module], ...]]] = {
     ColumnParallel: ("a linear layer", (nn.Linear,)),
     RowParallel: ("a linear layer", (nn.Linear,)),
-    VocabularyParallel: ("an embedding or a linear layer", (nn.Embedding, nn.Linear)),
+    VocabularyParallel: ("an embedding or a linear layer", (nn.Embedding, nn.Linear, LossLinear)),
 }
 
 

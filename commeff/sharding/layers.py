@@ -31,6 +31,8 @@ class Layers:
         Takes the model and its inputs to what every layer gets besides, such as a mask; on every stage.
     attention : str
         What attention is called within a layer.
+    informed : bool
+        Whether `after` gets the model's inputs, too, behind what the last layer gives: among them are targets, say.
 
     Examples
     --------
@@ -46,11 +48,12 @@ class Layers:
 
     name: str
     before: Callable[..., Tensor]
-    after: Callable[[Any, Tensor], Any]
+    after: Callable[..., Any]
     first: Sequence[str]
     last: Sequence[str]
     beside: Callable[..., Any] | None = None
     attention: str = "attention"
+    informed: bool = False
 
 
 def stages_of(model: nn.Module, layers: Layers, stages: int) -> dict[str, int]:
@@ -115,7 +118,7 @@ class Stage(nn.Module):
         x = layers.before(model, *inputs) if self.first else passed[0]
         for layer in self.layers:
             x = layer(x, *beside)
-        return layers.after(model, x) if self.last else x
+        return layers.after(model, x, *(inputs if layers.informed else ())) if self.last else x
 
 
 def stages_here(model: nn.Module) -> Mapping[int, Stage]:

@@ -39,7 +39,7 @@ from commeff.sharding.plan import (
     VocabularyParallel,
 )
 from commeff.sharding.shard import Shard
-from commeff.sharding.vocabulary import local
+from commeff.sharding.vocabulary import LossLinear, local
 
 Collective = Callable[..., Tensor]
 
@@ -154,6 +154,8 @@ def _connect(module: nn.Module, style: Style, axis: Axis, sequence: bool) -> Non
         module.register_forward_pre_hook(partial(_enter, enter))
     if isinstance(style, ColumnParallel | VocabularyParallel) and type(module) is nn.Linear:
         module.__class__ = ColumnLinear
+    elif isinstance(module, LossLinear):
+        module.axis = axis
     elif isinstance(style, RowParallel):
         module.__class__ = RowLinear
         module.leave = leave  # type: ignore[assignment]

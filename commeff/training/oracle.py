@@ -17,6 +17,7 @@ from commeff.core.strategy import Strategy
 from commeff.optimizers.curvature import Oracle
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import trainable
+from commeff.sharding import LossLinear
 from commeff.training.task import DividedTask, Task
 
 WHOLE = (
@@ -139,6 +140,10 @@ def check_oracle(strategy: Strategy, task: Task, whole: bool) -> None:
         )
     if learner is not None and not whole:
         raise ValueError(WHOLE)
+    if learner is not None and any(isinstance(module, LossLinear) for module in task.model().modules()):
+        raise ValueError(
+            "curvature needs whole logits, got task.loss_chunks: leave that out, or take another optimizer"
+        )
     if learner is not None and learner.curvature is not None and learner.curvature.kind == "gauss_newton":
         _sampling(task)
 

@@ -60,7 +60,7 @@ YOUNGER_OF: dict[str, dict[str, Any]] = {  # of these parts alone
     "commeff.optimizers.FedAdam": {"weight_decay": 0.0},
     "commeff.optimizers.FedYogi": {"weight_decay": 0.0},
     **{f"torch.optim.{name}": {"fused": None} for name in ("Adam", "AdamW", "SGD")},
-    "commeff.experiments.tasks.Language": {"order": "random"},
+    "commeff.experiments.tasks.Language": {"loss_chunks": 1, "order": "random"},
     "commeff.experiments.tasks.LeastSquares": {"data_seed": None},
     "commeff.experiments.tasks.Logistic": {"regulariser": "l2"},
     "commeff.experiments.tasks.Quadratic": {"columns": 1},

@@ -13,6 +13,7 @@ from commeff.compressors import Layout
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.replicas import Stacked
 from commeff.replicas.stacked import MIXED
+from commeff.sharding import LossLinear
 from commeff.sharding.precision import PRECISIONS
 from commeff.training.task import Task
 
@@ -47,6 +48,9 @@ class Work:
         with shapes_only():
             one = Stacked(task.model, [0])
         dtype = one.parameters.dtype
+        for module in one.models[0].modules():
+            if isinstance(module, LossLinear):
+                module.eval()  # then no logits are computed anew, which are no FLOPs of the model
         flops = minibatch_flops(one.models[0], task.loss, *(part[0] for part in task.batch(0, [0])))
         return cls(flops, one.layout, dtype, MULTIPLIED.get(precision, PRECISION.get(dtype)))
 

@@ -43,12 +43,15 @@ class Decoder(nn.Module, ABC):
     norm: nn.Module
     head: nn.Linear
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone."""
+    def forward(self, tokens: Tensor, *targets: Tensor) -> Tensor:
+        """Logits (b, t, vocabulary); those at position t depend on tokens 0 ... t alone.
+
+        With targets (b, t), what a `commeff.sharding.LossLinear` as the head makes of both.
+        """
         mask, x = self.mask(tokens), self.embed(tokens)
         for block in self.blocks:
             x = block(x, mask)
-        return self.unembed(x)
+        return self.unembed(x, *targets)
 
     def mask(self, tokens: Tensor) -> Tensor | None:
         """The positions that each one reads, if documents are separate."""
@@ -58,9 +61,9 @@ class Decoder(nn.Module, ABC):
     def embed(self, tokens: Tensor) -> Tensor:
         """Tokens (b, t) -> what the first block gets (b, t, width)."""
 
-    def unembed(self, x: Tensor) -> Tensor:
-        """What the last block gives (b, t, width) -> logits (b, t, vocabulary)."""
-        logits: Tensor = self.head(self.norm(x))
+    def unembed(self, x: Tensor, *targets: Tensor) -> Tensor:
+        """What the last block gives (b, t, width) -> logits (b, t, vocabulary), or as `forward` with targets."""
+        logits: Tensor = self.head(self.norm(x), *targets)
         return logits
 
 

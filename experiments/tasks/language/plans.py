@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from commeff.experiments.tasks.language.gpt import GPT
 from commeff.experiments.tasks.language.llama import Llama
 from commeff.sharding import (
@@ -14,11 +16,16 @@ from commeff.sharding import (
     VocabularyParallel,
 )
 
-LLAMA_LAYERS = Layers("blocks", Llama.embed, Llama.unembed, first=("tokens",), last=("norm", "head"), beside=Llama.mask)
-GPT_LAYERS = Layers(
-    "blocks", GPT.embed, GPT.unembed, first=("tokens", "positions"), last=("norm", "head"), beside=GPT.mask
+LLAMA_LAYERS = Layers(
+    "blocks",
+    lambda model, tokens, *targets: model.embed(tokens),
+    lambda model, x, tokens, *targets: model.unembed(x, *targets),
+    first=("tokens",),
+    last=("norm", "head"),
+    beside=lambda model, tokens, *targets: model.mask(tokens),
+    informed=True,
 )
-
+GPT_LAYERS = replace(LLAMA_LAYERS, first=("tokens", "positions"))
 
 _BOTH: Plan = {
     "tokens": VocabularyParallel(),

@@ -37,7 +37,7 @@ from commeff.experiments.tasks.models import DTYPES, seeded
 from commeff.experiments.tasks.settled import Settled, from_here
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.supervised import evaluating
-from commeff.sharding import Axis, Layers, Plan, cross_entropy, guesses, score, token_losses
+from commeff.sharding import Axis, Layers, LossLinear, Plan, cross_entropy, guesses, score, token_losses
 
 CHUNK = 8192  # about as many tokens evaluated at a time; fewer of a large vocabulary
 LOGITS = 2**26  # as many numbers are their logits, at most, unless those of one window are more
@@ -85,6 +85,8 @@ class Language(Settled):
         consecutive windows, from a random token on, and each is drawn once, in random order. With partition="iid"
         all workers together draw each window once, with "contiguous" each worker those of its piece. Windows of workers
         who are absent are left out. Each text of a mixture has its own epochs.
+    loss_chunks : pieces in which logits and their loss are computed, one after the other, each anew for its gradient;
+        1: all at once, and kept.
 
     Raises
     ------
@@ -114,8 +116,9 @@ class Language(Settled):
         digest: str | None = None,
         model: str = "gpt",
         order: str = "random",
+        loss_chunks: int = 1,
     ) -> None:
-        require.at_least(1, workers=workers, batch=batch, probe=probe)
+        require.at_least(1, workers=workers, batch=batch, probe=probe, loss_chunks=loss_chunks)
         require.at_least(0, seed=seed)
         self._dtype, self._seed, self._context = require.choose(DTYPES, dtype=dtype), seed, context
         shape: Preset = partial(GPT, layers=layers, heads=heads, width=width, context=context, dropout=dropout)
@@ -153,7 +156,7 @@ class Language(Settled):
                         f"the {part} in {name} has {length} tokens and a window {context + 1}: "
                         "take a longer text, a smaller context or fewer workers"
                     )
-        self._weights = weights
+        self._weights, self._chunks = weights, loss_chunks
         self._draws = Draws([text.train for text in self.texts], weights, own, seed, context, batch, order)
         self.workers, self.size = workers, self._draws.size
         self.probe = [spaced(text.train, context, probe) for text in self.texts]
@@ -191,7 +194,10 @@ class Language(Settled):
 
     def model(self) -> nn.Module:
         """A fresh model; the same initial parameters at every call."""
-        return seeded(self._build, self._seed).to(self._dtype)
+        model = seeded(self._build, self._seed).to(self._dtype)
+        if self._chunks > 1:
+            LossLinear.put(cast(nn.Linear, model.head), self._chunks)
+        return model
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The windows (w, b, context + 1) of `workers` at `step`: a pure function of (seed, step, workers)."""
@@ -202,13 +208,18 @@ class Language(Settled):
         inputs, targets = self.inputs_targets(*batch)
         return self.criterion(model(*inputs), targets)
 
-    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor], Tensor]:
-        """Windows (b, context + 1) -> inputs (b, context), and the token after each of them."""
-        (tokens,) = batch
-        return (tokens[:, :-1],), tokens[:, 1:]
+    def inputs_targets(self, *batch: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Windows (b, context + 1) -> inputs (b, context), and the token after each of them.
+
+        With `loss_chunks` that is an input, too: the model gives losses (b, context, 1), since nobody has all logits.
+        """
+        inputs, targets = (batch[0][:, :-1],), batch[0][:, 1:]
+        return inputs if self._chunks == 1 else (*inputs, targets), targets
 
     def criterion(self, outputs: Tensor, targets: Tensor, vocabulary: Axis | None = None) -> Tensor:
-        """Mean cross-entropy of logits, which may be split by vocabulary."""
+        """Mean cross-entropy of logits, which may be split by vocabulary; or the mean of losses."""
+        if self._chunks > 1:
+            return outputs[..., 0].mean()
         if vocabulary is not None:
             return cross_entropy(outputs, targets, vocabulary)
         return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
@@ -252,9 +263,10 @@ class Language(Settled):
 
     def _measured(self, model: nn.Module, tokens: Tensor) -> tuple[float, float]:
         """Mean loss and share of tokens guessed; the sums over chunks in float64."""
-        size = max(1, min(CHUNK, LOGITS // self._vocabulary) // self._context)
+        size = max(1, min(CHUNK, LOGITS * self._chunks // self._vocabulary) // self._context)
         with evaluating(model):
-            sums = [score(model, _scores, *self.inputs_targets(part)).sum(0) for part in tokens.split(size)]
+            scores = _scores if self._chunks == 1 else _sums
+            sums = [score(model, scores, *self.inputs_targets(part)).sum(0) for part in tokens.split(size)]
         loss, accuracy = (torch.stack(sums).sum(0) / tokens[:, 1:].numel()).tolist()
         return loss, accuracy
 
@@ -266,7 +278,12 @@ def _scores(logits: Tensor, targets: Tensor, vocabulary: Axis | None) -> Tensor:
         guessed = logits.argmax(-1)
     else:
         losses, guessed = token_losses(logits, targets, vocabulary), guesses(logits, vocabulary)
-    return torch.stack((losses.double().sum(-1), (guessed == targets).double().sum(-1)), -1)
+    return _sums(torch.stack((losses.double(), guessed == targets), -1))
+
+
+def _sums(scores: Tensor, *_: object) -> Tensor:
+    """(b, t, 2) -> (b, 2): of each window the sums of what is known of its tokens."""
+    return scores.double().sum(1)
 
 
 def _is_model(folder: Path) -> bool:
