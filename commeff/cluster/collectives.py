@@ -121,12 +121,9 @@ def tree(groups: Groups) -> Moves:
     Inside one node that is the ring. Of two nodes each is the leaf of one tree and passes on half of S there. Up to
     eight halves of S leave the nodes under a switch of an oversubscribed network, twice as much as a node sends.
     """
-
-    def branches(members: Numbers) -> Numbers:
-        return np.where(groups.size > members, np.minimum(2 * groups.inside / members, 1), 0.0)
-
-    steps = 2 * (groups.inside - 1)
-    passed = np.minimum(groups.nodes - 1, 2) * groups.load * groups.crowding(branches)
+    steps, twice = 2 * (groups.inside - 1), 2 * groups.inside
+    crowding = groups.crowding(lambda members: (groups.size > members) * np.minimum(twice / members, 1))
+    passed = np.minimum(groups.nodes - 1, 2) * groups.load * crowding
     return Moves(steps, steps / groups.inside, 2 * levels(groups.nodes), passed, "pipelined")
 
 
@@ -155,14 +152,12 @@ def halving_doubling(groups: Groups) -> Moves:
     outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond) * groups.to_far
     for level in range(int(np.max(log, initial=0))):
         part = np.where(level < log, 2.0**level / power, 0.0)
-
-        def apart(members: Numbers, span: float = 2.0 ** (level + 1)) -> Numbers:
-            return members % span != 0
-
-        across = groups.crossing & apart(groups.inside)
+        span = 2.0 ** (level + 1)
+        across = groups.crossing & (groups.inside % span != 0)
+        crowd = groups.crowd * groups.crowding(lambda members, span=span: members % span != 0)
         rounds, moved = rounds + 2 * (part > 0) * ~across, moved + 2 * part * ~across
         outer_rounds = outer_rounds + 2 * (part > 0) * across
-        outer_moved = outer_moved + 2 * part * groups.crowd * across * groups.crowding(apart)
+        outer_moved = outer_moved + 2 * part * crowd * across
     return Moves(rounds, moved, outer_rounds, outer_moved)
 
 

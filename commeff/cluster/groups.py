@@ -15,6 +15,7 @@ from commeff.cluster.hardware import Link
 from commeff.cluster.network import Rails
 
 Numbers = NDArray[Any]
+Under = Callable[[int], tuple[Numbers, Numbers | int]]  # members of a group, and all who talk, among so many workers
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ class Groups:
         last = n - (-(-n // inside) - 1) * inside
         most = np.minimum(inside, -(-inside * behind // np.minimum(last, inside)))
         links = cluster.network.longest_path(-(-n // inside), cluster.nics)
-        return cls._of(cluster, n, inside, most / inside, links, lambda under: (np.minimum(n, under),) * 2)
+        return cls._of(cluster, n, inside, most / inside, links, lambda workers: (np.minimum(n, workers),) * 2)
 
     @classmethod
     def of(cls, cluster: Cluster, workers: Sequence[int]) -> Groups:
@@ -79,15 +80,12 @@ class Groups:
         ([1, 2, 2], 0.25, 1.0)
         """
         cluster.workers(max(workers) + 1)
-        ids = np.asarray(workers)
+        ids, behind = np.asarray(workers), -(-cluster.local // cluster.nics)
         counts = np.bincount(ids // cluster.local)
         counts = counts[counts > 0]
-        inside, behind = counts.max(), -(-cluster.local // cluster.nics)
-        most = np.minimum(inside, -(-inside * behind // counts.min()))
-        links = cluster.network.longest_path(len(counts), cluster.nics)
-        return cls._of(
-            cluster, counts.sum(), inside, most / inside, links, lambda under: (np.bincount(ids // under).max(),) * 2
-        )
+        inside, links = counts.max(), cluster.network.longest_path(len(counts), cluster.nics)
+        load = np.minimum(inside, -(-inside * behind // counts.min())) / inside
+        return cls._of(cluster, counts.sum(), inside, load, links, lambda under: (np.bincount(ids // under).max(),) * 2)
 
     @classmethod
     def strided(cls, cluster: Cluster, size: Numbers | int, stride: Numbers | int) -> Groups:
@@ -103,39 +101,24 @@ class Groups:
         n, fill = np.asarray(size), np.asarray(size * stride)
         inside = np.clip(np.gcd(fill, cluster.local) // stride, 1, n)
 
-        def members(under: int) -> Numbers:
-            """Half as many, where switches end in the middle of groups: these leave them twice."""
-            straddle = (under % fill > 0) & (fill % under > 0) & (fill < cluster.gpus)
-            return np.clip(under // (stride * (1 + straddle)), inside, n)
+        def under(workers: int) -> tuple[Numbers, int]:
+            """Half as many where switches end in the middle of groups, which leave them twice."""
+            straddle = (workers % fill > 0) & (fill % workers > 0) & (fill < cluster.gpus)
+            return np.clip(workers // (stride * (1 + straddle)), inside, n), workers
 
-        return cls.equal(cluster, n, inside, members)
+        return cls.equal(cluster, n, inside, under)
 
     @classmethod
-    def equal(
-        cls, cluster: Cluster, size: Numbers, inside: Numbers, members: Callable[[int], Numbers] | None = None
-    ) -> Groups:
-        """Groups with so many members in each node, which fill the nodes and all talk at once.
-
-        Parameters
-        ----------
-        cluster, size, inside : as in `Groups`.
-        members : of a group under a switch with so many workers; None: those of a node.
+    def equal(cls, cluster: Cluster, size: Numbers, inside: Numbers, under: Under | None = None) -> Groups:
+        """Groups with so many members in each node, which fill the nodes and all talk at once; unless `under` says how
+        many there are under a switch, it has no more than a node.
         """
         n, g, behind = np.asarray(size), np.asarray(inside), -(-cluster.local // cluster.nics)
         links = cluster.network.longest_path(cluster.nodes, cluster.nics)
-        return cls._of(cluster, n, g, behind / g, links, lambda under: (members(under) if members else g, under))
+        return cls._of(cluster, n, g, behind / g, links, under or (lambda workers: (g, workers)))
 
     @classmethod
-    def _of(
-        cls,
-        cluster: Cluster,
-        size: Numbers,
-        inside: Numbers,
-        load: Numbers,
-        links: Any,
-        under: Callable[[int], tuple[Numbers, Numbers | int]],
-    ) -> Groups:
-        """With the members of a group, and all who talk, under a switch with so many workers."""
+    def _of(cls, cluster: Cluster, size: Numbers, inside: Numbers, load: Numbers, links: Any, under: Under) -> Groups:
         network, local, nics = cluster.network, cluster.local, cluster.nics
         hops = float(np.max(links)) * network.hop if np.size(links) else 0.0
         inter = replace(cluster.inter, latency=cluster.inter.latency + hops)
@@ -160,7 +143,7 @@ class Groups:
         """`crowding` if each member sends to the same one of the next node, as rings do: of the nodes under a switch,
         what the last one sends leaves it.
         """
-        return self.crowding(lambda members: np.where(self.size > members, self.inside / members, 0.0))
+        return self.crowding(lambda members: (self.size > members) * self.inside / members)
 
     @property
     def to_any(self) -> Numbers | float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +66,12 @@ class Measured:
             "megatron_spearman": float(spearmanr(reached, measured).statistic),
         }
 
+    def policies(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], str]]:
+        """Of tables with several policies of one model: measured seconds, a number for what is trained, the name."""
+        shape = ["gpus", "batch", "hidden", "heads", "layers", "seq"]
+        yield self._vtrain["none"][1], published.table(TABLES[0]).groupby(shape).ngroup().to_numpy(), TABLES[0]
+        yield self._korthikanti[1], np.zeros(len(self._korthikanti[1]), dtype=np.int64), TABLES[1]
+
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
         return published.step_seconds(cases, constants) / seconds - 1
@@ -86,6 +92,24 @@ def spread(measured: Measured, left_out: Mapping[str, Constants]) -> tuple[float
     weights = np.concatenate([np.full(len(ratio), 1 / len(ratio)) for ratio in ratios])
     low, high = np.quantile(np.concatenate(ratios), (0.05, 0.95), weights=weights, method="inverted_cdf")
     return float(low), float(high)
+
+
+def apart(measured: Measured, left_out: Mapping[str, Constants]) -> float:
+    """The 90th percentile of predicted over measured ratios of seconds, slower over faster by prediction, of all pairs
+    of rows with one model, batch and number of GPUs, by constants that have not seen their table.
+
+    Those are pairs of vtrain_single.csv, by either reading, and a few of korthikanti2022_layer.csv, forward and
+    backward; in megatron2021.csv every row is another model.
+    """
+    errors = []
+    for seconds, group, table in measured.policies():
+        by_reading = np.log1p(measured.of_table(table, left_out[table])).reshape(2, -1, order="CF"[seconds.ndim - 1])
+        for error, real in zip(by_reading, np.broadcast_to(seconds.T, by_reading.shape), strict=True):
+            first, second = np.triu_indices(len(group), 1)
+            alike = group[first] == group[second]
+            predicted, error = (x[first[alike]] - x[second[alike]] for x in (np.log(real) + error, error))
+            errors.append(error * np.sign(predicted))
+    return float(np.exp(np.quantile(np.concatenate(errors), 0.9)))
 
 
 def fit(measured: Measured, tables: Collection[str] = TABLES, evaluations: int = 600) -> Constants:
