@@ -152,13 +152,16 @@ def halving_doubling(groups: Groups) -> Moves:
     outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond) * groups.to_far
     for level in range(int(np.max(log, initial=0))):
         part = np.where(level < log, 2.0**level / power, 0.0)
-        span = 2.0 ** (level + 1)
-        across = groups.crossing & (groups.inside % span != 0)
-        crowd = groups.crowd * groups.crowding(lambda members, span=span: members % span != 0)
+        apart = partial(_apart, 2.0 ** (level + 1))
+        across, crowd = groups.crossing & apart(groups.inside), groups.crowd * groups.crowding(apart)
         rounds, moved = rounds + 2 * (part > 0) * ~across, moved + 2 * part * ~across
         outer_rounds = outer_rounds + 2 * (part > 0) * across
         outer_moved = outer_moved + 2 * part * crowd * across
     return Moves(rounds, moved, outer_rounds, outer_moved)
+
+
+def _apart(span: float, members: Numbers) -> Numbers:
+    return members % span != 0
 
 
 def hierarchical(groups: Groups, ways: int = 2) -> Moves:

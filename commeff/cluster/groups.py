@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,10 @@ class Groups:
         ----------
         leaving : share of what leaves the nodes under a switch that leaves the switch too, by members under it.
         """
-        return reduce(np.maximum, (taper * leaving(members) for members, taper in self.switches), 1.0)
+        most: Numbers | float = 1.0
+        for members, taper in self.switches:
+            most = np.maximum(most, taper * leaving(members))
+        return most
 
     @property
     def onward(self) -> Numbers | float:

@@ -190,8 +190,8 @@ class Rails:
         if not self.pxn:
             leaves = int(np.prod(self.rail.down))
             length = -(-(int(max(sources.max(initial=0), destinations.max(initial=0))) // nics + 1) // leaves) * leaves
-            ends = (ports % nics * length + ports // nics for ports in (sources, destinations))
-            return self.rail.traffic(*ends, sizes)
+            start, end = (ports % nics * length + ports // nics for ports in (sources, destinations))
+            return self.rail.traffic(start, end, sizes)
         rails = destinations % nics
         per_rail = [
             self.rail.traffic(sources[rails == rail] // nics, destinations[rails == rail] // nics, sizes[rails == rail])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +67,17 @@ class Measured:
             "megatron_spearman": float(spearmanr(reached, measured).statistic),
         }
 
-    def policies(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64], str]]:
-        """Of tables with several policies of one model: measured seconds, a number for what is trained, the name."""
+    def policies(self, left_out: Mapping[str, Constants]) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Of tables with several policies of one model: measured seconds, the logarithm of predicted over measured ones
+        by constants that have not seen them, and a number for what is trained.
+        """
         shape = ["gpus", "batch", "hidden", "heads", "layers", "seq"]
-        yield self._vtrain["none"][1], published.table(TABLES[0]).groupby(shape).ngroup().to_numpy(), TABLES[0]
-        yield self._korthikanti[1], np.zeros(len(self._korthikanti[1]), dtype=np.int64), TABLES[1]
+        models = published.table(TABLES[0]).groupby(shape).ngroup().to_numpy()
+        for reading, (_, seconds) in self._vtrain.items():
+            yield seconds, np.log1p(self._vtrain_errors(reading, left_out[TABLES[0]])), models
+        errors = np.log1p(self.of_table(TABLES[1], left_out[TABLES[1]])).reshape(-1, 2)
+        for seconds, error in zip(self._korthikanti[1].T, errors.T, strict=True):
+            yield seconds, error, np.zeros(len(seconds))
 
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
@@ -102,13 +109,11 @@ def apart(measured: Measured, left_out: Mapping[str, Constants]) -> float:
     backward; in megatron2021.csv every row is another model.
     """
     errors = []
-    for seconds, group, table in measured.policies():
-        by_reading = np.log1p(measured.of_table(table, left_out[table])).reshape(2, -1, order="CF"[seconds.ndim - 1])
-        for error, real in zip(by_reading, np.broadcast_to(seconds.T, by_reading.shape), strict=True):
-            first, second = np.triu_indices(len(group), 1)
-            alike = group[first] == group[second]
-            predicted, error = (x[first[alike]] - x[second[alike]] for x in (np.log(real) + error, error))
-            errors.append(error * np.sign(predicted))
+    for seconds, error, group in measured.policies(left_out):
+        first, second = np.triu_indices(len(group), 1)
+        alike = group[first] == group[second]
+        predicted, wrong = (x[first[alike]] - x[second[alike]] for x in (np.log(seconds) + error, error))
+        errors.append(wrong * np.sign(predicted))
     return float(np.exp(np.quantile(np.concatenate(errors), 0.9)))
 
 
