@@ -51,7 +51,7 @@ class _Compiler:
             self.made.pop(key, None)
             result = function(*args)  # an error of the function itself is raised here, and the compiler stays on
             self.on = False
-            LOG.warning("messages are not compiled: %s: %s", type(error).__name__, str(error).strip().split("\n")[0])
+            LOG.warning("messages are not compiled: %s: %s", type(error).__name__, " ".join(str(error).split("\n")[:2]))
             return result
 
     def _compiled(self, key: Hashable, function: Callable[..., T], args: tuple[object, ...]) -> Callable[..., T]:
@@ -90,7 +90,8 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
         first = args[0]
-        long = isinstance(first, Tensor) and first.device.type in DEVICES and first.numel() >= SHORTEST
+        each = 8 if isinstance(first, Tensor) and first.dtype == torch.uint8 else 1  # codes of a byte
+        long = isinstance(first, Tensor) and first.device.type in DEVICES and each * first.numel() >= SHORTEST
         return _COMPILER.call(function, args) if _COMPILER.on and long else function(*args, **kwargs)
 
     return call

@@ -61,8 +61,14 @@ def pack(codes: Tensor, bits: int) -> Tensor:
     """
     rows, count = codes.shape
     out = torch.empty(rows, packed_bytes(count, bits), dtype=torch.uint8, device=codes.device)
-    for tile in tiles(codes):
-        pack_into(out[tile[0]], codes[tile], bits, tile[1].start, count)
+    planes, rest = divmod(bits, 8)
+    for row, column in tiles(codes):
+        tile, into = codes[row, column], out[row]
+        for plane in range(planes):
+            into[:, plane * count + column.start :][:, : tile.shape[1]] = tile >> 8 * plane if plane else tile
+        if rest:
+            low = (tile >> 8 * planes if planes else tile).to(torch.uint8)
+            bytes_of(into[:, planes * count :], rest, column)[:] = _merge(low, rest)
     return out
 
 
@@ -74,24 +80,12 @@ def unpack(packed: Tensor, bits: int, count: int) -> Tensor:
     return out
 
 
-def pack_into(out: Tensor, codes: Tensor, bits: int, start: int, count: int) -> None:
-    """Write ``codes``, columns ``start`` (a multiple of 8) and on of rows of ``count`` codes, into ``out``."""
-    width, (planes, rest) = codes.shape[1], divmod(bits, 8)
-    for plane in range(planes):
-        out[:, plane * count + start :][:, :width] = codes >> 8 * plane if plane else codes
-    if rest:
-        first = planes * count + start * rest // 8
-        low = (codes >> 8 * planes if planes else codes).to(torch.uint8)
-        out[:, first : first + packed_bytes(width, rest)] = _merge(low, rest)
-
-
 def unpack_from(packed: Tensor, bits: int, columns: slice, count: int) -> Tensor:
     """The codes in ``columns`` (starting at a multiple of 8) of rows of ``count`` codes."""
     width, (planes, rest) = columns.stop - columns.start, divmod(bits, 8)
     pieces = [packed[:, plane * count + columns.start :][:, :width] for plane in range(planes)]
     if rest:
-        first = planes * count + columns.start * rest // 8
-        pieces.append(_spread(packed[:, first : first + packed_bytes(width, rest)], rest, width))
+        pieces.append(_spread(bytes_of(packed[:, planes * count :], rest, columns), rest, width))
     if not pieces:
         return packed.new_zeros(len(packed), width)
     codes = pieces[0] if len(pieces) == 1 else pieces[0].long()

@@ -111,7 +111,7 @@ def _power_of_two(numbers: Tensor) -> Tensor:
 def _sums(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype = torch.float64) -> Tensor:
     """(w, 1) float64: the sum of what ``of`` makes of each number, at least 0; in ``dtype`` within runs."""
     vectors, d = vectors if vectors.stride(1) == 1 else vectors.contiguous(), vectors.shape[1]
-    if d <= RUN:
+    if d < RUN:
         places = pieces(vectors, RUN, compiled=False)
         return torch.cat([of(vectors[rows].to(dtype)).sum(1, keepdim=True) for rows, _ in places]).double()
     whole = d // RUN * RUN
@@ -127,7 +127,9 @@ def _sums(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype = 
 @compiled
 def folded(vectors: Tensor, of: Callable[[Tensor], Tensor], dtype: torch.dtype) -> Tensor:
     """(w, runs, 256): sums over 16 numbers of each run of what ``of`` makes of them, one after another."""
-    runs = vectors.unflatten(1, (vectors.shape[1] // RUN, FOLD, RUN // FOLD))
+    run = min(vectors.shape[1], RUN)
+    fold = min(run, FOLD)
+    runs = vectors.unflatten(1, (vectors.shape[1] // run, fold, run // fold))
     if vectors.is_cpu and not torch.compiler.is_compiling():
         return of(runs.to(dtype)).sum(2)  # 16 numbers are added in the same order
     return reduce(torch.add, (of(numbers.to(dtype)) for numbers in runs.unbind(2)))

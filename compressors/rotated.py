@@ -13,11 +13,12 @@ from torch.nn.functional import pad
 
 from commeff.compressors.base import Compressor, Scope, wide
 from commeff.compressors.codebook import looked_up, nearest
+from commeff.compressors.compiled import compiled
 from commeff.compressors.hashing import GOLDEN, mixed, signed
 from commeff.compressors.message import Tiled
-from commeff.compressors.packing import code_bits, pack_into, packed_bytes, unpack_from
+from commeff.compressors.packing import bytes_of, code_bits, packed, packed_bytes, unpacked
 from commeff.compressors.random import WorkerRandom
-from commeff.compressors.reductions import RUN, row_norm
+from commeff.compressors.reductions import folded, row_norm
 from commeff.compressors.scratch import tiles
 
 
@@ -39,19 +40,21 @@ class RotatedMessage(Tiled):
         return self.block
 
     def tile(self, rows: slice, columns: slice) -> Tensor:
-        keys, scales, packed = (part[rows] for part in self.parts)
+        keys, scales, data = (part[rows] for part in self.parts)
         first, last = columns.start // self.block, -(-columns.stop // self.block)
         covered = slice(first * self.block, last * self.block)
-        codes = unpack_from(packed, code_bits(len(self.levels)), covered, scales_count(self.d, self.block) * self.block)
-        rotated = looked_up(codes.reshape(-1, self.block), self.levels, scales.dtype)
-        blocks = hadamard(rotated, inverse=True).mul_(scales[:, first:last].reshape(-1, 1)).view(codes.shape)
-        blocks *= random_signs(keys[:, 0], covered.start, blocks.shape[1], scales.dtype)
-        return blocks[:, : columns.stop - columns.start]
+        bits, scale = code_bits(len(self.levels)), scales[:, first:last].reshape(-1, 1)
+        data = bytes_of(data, bits, covered).reshape(len(scale), self.block * bits // 8)
+        signs = random_signs(keys[:, 0], covered).reshape(len(scale), self.block // 8)
+        blocks = decoded(data, signs, scale, self.levels)
+        return blocks.view(len(keys), covered.stop - covered.start)[:, : columns.stop - columns.start]
 
 
-def scales_count(d: int, block: int) -> int:
-    """Blocks of d coordinates."""
-    return -(-d // block)
+@compiled
+def decoded(data: Tensor, signs: Tensor, scale: Tensor, levels: tuple[float, ...]) -> Tensor:
+    """(n, b) blocks from their packed codes, the bits of their signs, and scales (n, 1)."""
+    q = looked_up(unpacked(data, code_bits(len(levels))), levels, scale.dtype)
+    return hadamard(q, inverse=True).mul_(scale).mul_(plus_or_minus(signs, scale.dtype))
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Eden(Compressor):
         Bits of a coordinate, from 1 to 8.
     block
         Coordinates that are rotated together and share a scale: a power of two from 8 on, 4096 by default. A shorter
-        row is one block, filled up to the next power of two.
+        row is one block, filled up to the next power of two from 8 on.
     unbiased
         Whether a keeps C(v) . v = |v|^2 (the default), for averages without memory; else it is the one of least error,
         which is contractive, for those with one.
@@ -102,39 +105,29 @@ class Eden(Compressor):
         if not 1 <= self.bits <= 8:
             raise ValueError(f"Eden: bits must lie in [1, 8], got {self.bits}")
         if self.block < 8 or self.block & (self.block - 1):
-            raise ValueError(
-                f"{type(self).__name__}: block must be a power of two of at least 8, got {self.block}: Hadamard "
-                "matrices have such sides; give 1024 or 4096"
-            )
+            raise ValueError(f"{type(self).__name__}: block must be a power of two from 8 on, got {self.block}")
 
     def compress(self, vectors: Tensor, random: WorkerRandom) -> RotatedMessage:
         (rows, d), levels, kind = vectors.shape, normal_levels(self.bits), wide(vectors.dtype)
-        block = self._side(d)
-        count = scales_count(d, block)
-        keys, total = random.choice_keys(), count * block
-        scales = torch.empty(rows, count, dtype=kind, device=vectors.device)
-        packed = torch.empty(rows, packed_bytes(total, self.bits), dtype=torch.uint8, device=vectors.device)
+        keys, block = random.choice_keys(), self._side(d)
+        total = -(-d // block) * block
+        scales = torch.empty(rows, total // block, dtype=kind, device=vectors.device)
+        data = torch.empty(rows, packed_bytes(total, self.bits), dtype=torch.uint8, device=vectors.device)
         for row, column in tiles(scales.new_empty(()).expand(rows, total), grain=block):
             piece = vectors[row, column].to(kind)
             blocks = pad(piece, (0, column.stop - column.start - piece.shape[1])).reshape(-1, block)
             norm = row_norm(blocks)
-            blocks = (blocks / torch.where(norm > 0, norm, 1)).view(len(piece), -1)
-            signs = random_signs(keys[row], column.start, blocks.shape[1], kind)
-            z = hadamard(blocks.mul_(signs).view(-1, block))
-            codes = nearest(z, levels)
-            scale = self._scale(norm, z, looked_up(codes, levels, kind))
-            scales[row, column.start // block : column.stop // block] = scale.view(len(piece), -1)
-            pack_into(packed[row], codes.view(len(piece), -1), self.bits, column.start, total)
-        return RotatedMessage((keys[:, None], scales, packed), d, vectors.dtype, levels, block)
-
-    def _scale(self, norm: Tensor, z: Tensor, q: Tensor) -> Tensor:
-        """(r, 1): a of each block."""
-        product = _dot(z, q)
-        factor = 1 / product if self.unbiased else product / (z.shape[1] * _dot(q, q))
-        return (norm * factor).where(norm != 0, norm)
+            signs = random_signs(keys[row], column).reshape(len(blocks), block // 8)
+            codes, *parts = coded(blocks, signs, norm, levels, self.unbiased)
+            zq, *qq = (part.sum(1, keepdim=True) for part in parts)
+            scale = torch.where(norm != 0, norm * (zq / (block * qq[0]) if qq else 1 / zq), norm)
+            into = scales[row, column.start // block : column.stop // block], bytes_of(data[row], self.bits, column)
+            for whole, part in zip(into, (scale, codes), strict=True):
+                whole.copy_(part.view(whole.shape))
+        return RotatedMessage((keys[:, None], scales, data), d, vectors.dtype, levels, block)
 
     def _side(self, d: int) -> int:
-        return min(self.block, 1 << max(d - 1, 0).bit_length())
+        return min(self.block, 1 << max(d - 1, 7).bit_length())
 
     def omega(self, d: int) -> float | None:
         return None
@@ -166,7 +159,7 @@ class Drive(Eden):
     ----------
     block
         Coordinates that are rotated together and share a scale: a power of two from 8 on, 4096 by default. A shorter
-        row is one block, filled up to the next power of two.
+        row is one block, filled up to the next power of two from 8 on.
     unbiased
         Whether a keeps C(v) . v = |v|^2 (the default); else it is the one of least error, which is contractive.
 
@@ -184,10 +177,14 @@ class Drive(Eden):
         return [cls(), cls(block=16, unbiased=False)]
 
 
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    """(r, b), (r, b) -> (r, 1) float64: the products' sums, by runs that torch splits over no threads."""
-    runs = (x * y).view(len(x), -1, min(x.shape[1], RUN))
-    return runs.sum(2, dtype=torch.float64).sum(1, keepdim=True)
+@compiled
+def coded(blocks: Tensor, signs: Tensor, norm: Tensor, levels: tuple[float, ...], unbiased: bool) -> tuple[Tensor, ...]:
+    """The packed codes of (n, b) blocks, and (n, m) that add up to z . q and, unless ``unbiased``, to q . q."""
+    z = hadamard(blocks / torch.where(norm > 0, norm, 1) * plus_or_minus(signs, blocks.dtype))
+    codes = nearest(z, levels)
+    q = looked_up(codes, levels, z.dtype)
+    sums = (folded(x * q, torch.positive, torch.float64).flatten(1) for x in ([z] if unbiased else [z, q]))
+    return packed(codes, code_bits(len(levels))), *sums
 
 
 def hadamard(blocks: Tensor, inverse: bool = False) -> Tensor:
@@ -210,29 +207,34 @@ def hadamard(blocks: Tensor, inverse: bool = False) -> Tensor:
 
 
 def _butterflies(matrices: Tensor) -> Tensor:
-    """(r, 2^k, c): columns times a Hadamard matrix, as a new tensor unless k = 0."""
-    rows, height, width = matrices.shape
-    source, step = matrices, 1
-    spare = [torch.empty_like(matrices) for _ in range(min(2, height.bit_length() - 1))]
-    while step < height:
-        pairs, sums = (t.view(rows, height // (2 * step), 2, step, width) for t in (source, spare[0]))
-        torch.add(pairs[:, :, 0], pairs[:, :, 1], out=sums[:, :, 0])
-        torch.sub(pairs[:, :, 0], pairs[:, :, 1], out=sums[:, :, 1])
-        source, spare = spare[0], spare[::-1]
-        step *= 2
-    return source
+    """(r, 2^k, c): columns times a Hadamard matrix, eight rows of a matrix at a time, whose sums fit into registers."""
+    shape, step = matrices.shape, 1
+    while step < shape[1]:
+        count = min(8, shape[1] // step)
+        parts = [*matrices.view(shape[0], shape[1] // (count * step), count, step, shape[2]).unbind(2)]
+        half = 1
+        while half < count:
+            for i in (i for i in range(count) if not i & half):
+                parts[i], parts[i + half] = parts[i] + parts[i + half], parts[i] - parts[i + half]
+            half *= 2
+        matrices, step = torch.stack(parts, 2).view(shape), step * count
+    return matrices
 
 
-def random_signs(keys: Tensor, start: int, width: int, dtype: torch.dtype) -> Tensor:
-    """(w, width) of 1 and -1 that int64 keys determine, from column ``start`` (a multiple of 64) on.
+def random_signs(keys: Tensor, columns: slice) -> Tensor:
+    """(w, bytes) uint8: the bits that int64 keys determine for columns (from a multiple of 64 on).
 
     >>> keys = torch.tensor([5, 6])
-    >>> bool((random_signs(keys, 0, 80, torch.float32)[:, 64:] == random_signs(keys, 64, 16, torch.float32)).all())
+    >>> bool((random_signs(keys, slice(0, 80))[:, 8:] == random_signs(keys, slice(64, 80))).all())
     True
     """
-    counters = torch.arange(start // 64 + 1, (start + width + 63) // 64 + 1, device=keys.device) * signed(GOLDEN)
-    words = mixed(keys[:, None] + counters)
-    return unpack_from(words.view(torch.uint8), 1, slice(0, width), width).to(dtype).mul_(-2).add_(1)
+    counters = torch.arange(columns.start // 64 + 1, -(-columns.stop // 64) + 1, device=keys.device) * signed(GOLDEN)
+    return mixed(keys[:, None] + counters).view(torch.uint8)[:, : packed_bytes(columns.stop - columns.start, 1)]
+
+
+def plus_or_minus(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """(n, 8m) of 1 and -1, which (n, m) bytes of bits say."""
+    return unpacked(bits, 1).to(dtype).mul_(-2).add_(1)
 
 
 @lru_cache(maxsize=8)
@@ -249,8 +251,7 @@ def normal_levels(bits: int) -> tuple[float, ...]:
         edges = torch.cat([middle.new_tensor([-inf]), middle, middle.new_tensor([inf])])
         densities = edges.square().div(-2).exp_().div_(sqrt(2 * pi))
         means = -densities.diff() / torch.special.ndtr(edges).diff()
-        means, before = (means - means.flip(0)) / 2, levels
-        levels = means
+        before, levels = levels, (means - means.flip(0)) / 2
         if float((levels - before).abs().max()) < 1e-12:
             break
     return tuple(levels.tolist())

@@ -32,7 +32,8 @@ Written by `{command}` at commit {commit} from the records beside the pages of t
 All runs of a table that train the same model see equally many samples. A run ends at some validation loss or
 accuracy, the quantity by which its table chooses rates. `steps` is T / t: parallel SGD's run on the same model and data
 has T steps, and was as good at step t. Values are means over seeds. Between two evaluations parallel SGD's curve is
-taken to be straight. A method that ends better than parallel SGD has 1. Runs that two tables share stand once.
+taken to be straight. A method that ends better than parallel SGD has 1. A method is left out if a run of it diverged.
+Runs that two tables share stand once.
 
 At t the learning rate of parallel SGD has not fallen to its end yet. A run of parallel SGD that is planned for t steps
 would end better, so `steps` is a lower bound.
@@ -64,7 +65,7 @@ def subject(settings: Mapping[str, Any]) -> list[str]:
 
 
 def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
-    """One for each method of a table."""
+    """One for each method of a table of which every run ended."""
     assert results.table.tune is not None
     (metric,) = results.table.tune.by.metrics
     said = [{**case.labels, **case.case.settings} for case in results.cases]
@@ -72,7 +73,7 @@ def rows(table: str, results: Results) -> Iterator[dict[str, Any]]:
     is_plain = [settings["method"] == "psgd" and "accumulate" not in settings for settings in said]
     plain = {place: case for place, case, yes in zip(places, results.cases, is_plain, strict=True) if yes}
     for case, settings, place in zip(results.cases, said, places, strict=True):
-        if case is plain[place]:
+        if case is plain[place] or any(run.state != "done" for run in case.runs.values()):
             continue
         name = results.table.called(case.case.name)
         own, other = (curve(of, metric) for of in (case, plain[place]))

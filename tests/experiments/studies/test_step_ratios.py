@@ -12,17 +12,18 @@ from commeff.experiments.reproduce.results import CaseResult, Observation
 from commeff.experiments.studies.step_ratios import rows
 
 
-def case(problem: str, method: str, *losses: float) -> CaseResult:
+def case(problem: str, method: str, *losses: float, state: str = "done") -> CaseResult:
     curve = pd.DataFrame({"step": [10.0, 20.0, 30.0], "val_loss": losses})
-    run = Observation({"val_loss": losses[-1]}, curve)
+    run = Observation({"val_loss": losses[-1]}, curve, state)
     labels = {"problem": problem}
     return CaseResult(Case(method, labels, {"method": method, "workers": 8}), {0: run}, labels)
 
 
-def test_each_problem_of_a_table_has_its_own_parallel_sgd() -> None:
+def test_each_problem_of_a_table_has_its_own_parallel_sgd_and_what_diverged_is_left_out() -> None:
     cases = [
         case("easy", "psgd", 3.0, 2.0, 1.0),
         case("easy", "local_sgd", 4.0, 3.0, 2.0),
+        case("easy", "ef21", 4.0, 3.0, 2.0, state="diverged"),
         case("hard", "psgd", 30.0, 20.0, 10.0),
         case("hard", "local_sgd", 40.0, 35.0, 30.0),
     ]
