@@ -97,9 +97,8 @@ def ring(groups: Groups, ways: int = 2) -> Moves:
     rounds = ways * (groups.size - 1)
     chunks, far = rounds / groups.size, groups.crossing
     inside = chunks * np.where(far, 1 - 1 / groups.inside, 1.0)
-    return Moves(
-        rounds * (groups.inside > 1), inside, far * rounds, far * chunks * (groups.load * groups.onward), "at once"
-    )
+    outside = far * chunks * (groups.load * groups.onward)
+    return Moves(rounds * (groups.inside > 1), inside, far * rounds, outside, "at once")
 
 
 def one_ring(groups: Groups, ways: int = 2) -> Moves:
@@ -151,17 +150,13 @@ def halving_doubling(groups: Groups) -> Moves:
     rounds, moved = folds * ~far, folds * ~far
     outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond) * groups.to_far
     for level in range(int(np.max(log, initial=0))):
-        part = np.where(level < log, 2.0**level / power, 0.0)
-        apart = partial(_apart, 2.0 ** (level + 1))
-        across, crowd = groups.crossing & apart(groups.inside), groups.crowd * groups.crowding(apart)
+        part, span = np.where(level < log, 2.0**level / power, 0.0), 2.0 ** (level + 1)
+        across = groups.crossing & (groups.inside % span != 0)
+        crowd = groups.crowd * groups.crowding(lambda members: members % span != 0)  # noqa: B023 - called at once
         rounds, moved = rounds + 2 * (part > 0) * ~across, moved + 2 * part * ~across
         outer_rounds = outer_rounds + 2 * (part > 0) * across
         outer_moved = outer_moved + 2 * part * crowd * across
     return Moves(rounds, moved, outer_rounds, outer_moved)
-
-
-def _apart(span: float, members: Numbers) -> Numbers:
-    return members % span != 0
 
 
 def hierarchical(groups: Groups, ways: int = 2) -> Moves:

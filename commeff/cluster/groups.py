@@ -15,7 +15,7 @@ from commeff.cluster.hardware import Link
 from commeff.cluster.network import Rails
 
 Numbers = NDArray[Any]
-Under = Callable[[int], tuple[Numbers, Numbers | int]]  # members of a group, and all who talk, among so many workers
+Under = Callable[[int], list[tuple[Numbers, Numbers | int]]]  # members of a group, and all who talk, of so many workers
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Groups:
         last = n - (-(-n // inside) - 1) * inside
         most = np.minimum(inside, -(-inside * behind // np.minimum(last, inside)))
         links = cluster.network.longest_path(-(-n // inside), cluster.nics)
-        return cls._of(cluster, n, inside, most / inside, links, lambda workers: (np.minimum(n, workers),) * 2)
+        return cls._of(cluster, n, inside, most / inside, links, lambda workers: [(np.minimum(n, workers),) * 2])
 
     @classmethod
     def of(cls, cluster: Cluster, workers: Sequence[int]) -> Groups:
@@ -85,7 +85,8 @@ class Groups:
         counts = counts[counts > 0]
         inside, links = counts.max(), cluster.network.longest_path(len(counts), cluster.nics)
         load = np.minimum(inside, -(-inside * behind // counts.min())) / inside
-        return cls._of(cluster, counts.sum(), inside, load, links, lambda under: (np.bincount(ids // under).max(),) * 2)
+        size = counts.sum()
+        return cls._of(cluster, size, inside, load, links, lambda under: [(np.bincount(ids // under).max(),) * 2])
 
     @classmethod
     def strided(cls, cluster: Cluster, size: Numbers | int, stride: Numbers | int) -> Groups:
@@ -101,21 +102,23 @@ class Groups:
         n, fill = np.asarray(size), np.asarray(size * stride)
         inside = np.clip(np.gcd(fill, cluster.local) // stride, 1, n)
 
-        def under(workers: int) -> tuple[Numbers, int]:
-            """Half as many where switches end in the middle of groups, which leave them twice."""
-            straddle = (workers % fill > 0) & (fill % workers > 0) & (fill < cluster.gpus)
-            return np.clip(workers // (stride * (1 + straddle)), inside, n), workers
+        def under(workers: int) -> list[tuple[Numbers, Numbers | int]]:
+            """What is whole, and halves of two groups where switches end in the middle of groups: both leave it."""
+            filled = np.minimum(fill, workers)
+            halves = (workers % fill > 0) & (fill % workers > 0) & (fill < cluster.gpus)
+            return [(n, workers), (filled / (stride * (1 + halves)), np.where(halves, filled, workers))]
 
         return cls.equal(cluster, n, inside, under)
 
     @classmethod
     def equal(cls, cluster: Cluster, size: Numbers, inside: Numbers, under: Under | None = None) -> Groups:
         """Groups with so many members in each node, which fill the nodes and all talk at once; unless `under` says how
-        many there are under a switch, it has no more than a node.
+        many there are under a switch, it has no more than a node, or everything.
         """
         n, g, behind = np.asarray(size), np.asarray(inside), -(-cluster.local // cluster.nics)
         links = cluster.network.longest_path(cluster.nodes, cluster.nics)
-        return cls._of(cluster, n, g, behind / g, links, under or (lambda workers: (g, workers)))
+        under = under or (lambda workers: [(n if workers == cluster.gpus else g, workers)])
+        return cls._of(cluster, n, g, behind / g, links, under)
 
     @classmethod
     def _of(cls, cluster: Cluster, size: Numbers, inside: Numbers, load: Numbers, links: Any, under: Under) -> Groups:
@@ -124,8 +127,9 @@ class Groups:
         inter = replace(cluster.inter, latency=cluster.inter.latency + hops)
         switches = []
         for nodes, uplinks in network.thin(nics):
-            members, talk = under(min(max(1, int(nodes * local)), cluster.gpus))
-            switches.append((np.maximum(members, inside), talk / (uplinks * load * inside)))
+            used = uplinks * min(1, local / nics) * load * inside
+            for members, talk in under(min(max(1, int(nodes * local)), cluster.gpus)):
+                switches.append((np.maximum(members, inside), talk / used))
         rails = np.minimum(inside, nics) if isinstance(network, Rails) and not network.pxn else 1
         return cls(size, inside, load, -(-local // nics), cluster.intra, inter, switches, rails)
 

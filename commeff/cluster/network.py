@@ -8,6 +8,8 @@ its bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,14 +92,13 @@ class FatTree:
         >>> FatTree(down=(16, 4), up=(4, 4)).thin(nics=8)
         [(2.0, 4), (8.0, 16)]
         """
-        levels = zip(np.cumprod(self.down).tolist(), np.cumprod(self.up).tolist(), strict=True)
+        levels = zip(accumulate(self.down, mul), accumulate(self.up, mul), strict=True)
         return [(ports / nics, uplinks) for ports, uplinks in levels if uplinks < ports]
 
     def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
         """Links on the longest path between two of the first `nodes` nodes of `nics` NICs each.
 
         They are two up to the level whose switches hold all the ports.
-
 
         >>> FatTree(down=(16, 4), up=(16, 4)).longest_path(np.array([2, 16, 17, 64, 65])).tolist()
         [2, 2, 4, 4, 6]
@@ -209,7 +210,7 @@ def read_network(where: str, content: Any) -> Network:
     """
     keys = section(where, content, ("kind", *KINDS["rails"]), ("kind",))
     kind = keys["kind"]
-    if kind not in KINDS:
+    if kind not in (*KINDS,):
         near = did_you_mean(str(kind), KINDS) or "."
         raise ValueError(f"{where}: there is no kind {kind!r}{near} There are {' '.join(KINDS)}")
     section(where, content, ("kind", *KINDS[kind]), ("down", "up") if kind == "fat_tree" else ())

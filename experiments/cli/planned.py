@@ -233,19 +233,19 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         typer.echo(json.dumps(reports, indent=2))
         return
     typer.echo(f"{heading(question)}; {method} search\n")
-    lines = [
-        [f"{p.step_seconds:.4g}", f"+{_percent(lost)}", f"{100 * p.mfu:.1f}", f"{p.memory_bytes / GIB:.1f}"]
-        for (_, p, _), _, lost, _ in found
-    ]
-    rows = [[policy_words(one.plan.policy), *line] for one, line in zip(found, lines, strict=True)]
-    table(("policy", "step s", "at worst", "MFU %", "GiB"), rows[:top])
+    rows = []
+    for (policy, p, _), _, lost, _ in found[:top]:
+        numbers = f"{p.step_seconds:.4g}", f"+{_percent(lost)}", f"{100 * p.mfu:.1f}", f"{p.memory_bytes / GIB:.1f}"
+        rows.append([policy_words(policy), *numbers])
+    table(("policy", "step s", "at worst", "MFU %", "GiB"), rows)
     ties = sum(one.tied for one in found)
-    if ties > 1:
+    if ties > 1 and not question.is_bound:
         typer.echo(
-            f"\n{ties} of the {len(found)} fastest are a tie: at most {100 * TIE - 100:.0f} % slower than "
-            f"{plans[0].step_seconds:.4g} s, which the planner does not tell apart.\nFirst come those that fit with "
-            f"{100 * MORE - 100:.0f} % more memory, and then those that lose least to the best of them\nat worst: with "
-            f"one part of the machine {HELD_OUT[1]} times as slow. Measure a few steps of each before you choose."
+            f"{ties} of the {len(found)} fastest are a tie: at most {100 * TIE - 100:.0f} % slower than "
+            f"{plans[0].step_seconds:.4g} s, which the planner does not tell apart.\nFirst come those with room "
+            f"for {100 * MORE - 100:.0f} % more than they need, and of these the ones that lose least to the best of "
+            f"them\nat worst: with one part of the machine {HELD_OUT[1]} times as slow. "
+            "Measure a few steps of each before you choose."
         )
 
 

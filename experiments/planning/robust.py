@@ -26,7 +26,7 @@ class RankedPlan(NamedTuple):
     tied : whether it is predicted to be at most `TIE` times as slow as the fastest.
     lost : share of its seconds beyond those of the fastest tied plan, where that is most: on the machine as described,
         or with one of `explain.better` as much worse as a step is slower than predicted at the end of `HELD_OUT`.
-    roomy : whether it fits with `MORE` memory.
+    roomy : whether there is room for `MORE` times the memory that it needs.
     """
 
     plan: Plan

@@ -112,6 +112,7 @@ def test_networks_are_read() -> None:
     assert network(kind="rails", down=[16], up=[4]) == Rails(FatTree((16,), (4,)))
     assert network(kind="rails", pxn=False) == Rails(Crossbar(), pxn=False)
     assert FatTree((16, 8), (4, 16)).thin(nics=1) == [(16, 4), (128, 64)]
+    assert FatTree((2**40, 2**40), (1, 1)).thin(nics=1) == [(2.0**40, 1), (2.0**80, 1)]
 
 
 def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
@@ -135,6 +136,7 @@ def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
         refusal(changed(per_node=8, intra=SMALL["inter"]), gpus=12): ("got 12", "take 8 or 16"),
         refusal(changed(network={"kind": "torus"})): ("'torus'", "fat_tree"),
         refusal(changed(network={"kind": "crossbar", "up": [4]})): ("'up'", "hop"),
+        refusal(changed(network={"kind": ["rails"]})): ("'rails'", "fat_tree"),
         refusal(changed(network={"kind": "rails", "pxn": 1})): ("network: pxn", "true or false", "got 1"),
         refusal(changed(network={"kind": "fat_tree", "down": [16], "up": 4})): ("network: up", "[16]"),
         refusal(changed(network={"kind": "fat_tree", "down": [16], "up": []})): ("down=[16]", "each level"),

@@ -120,6 +120,7 @@ def test_a_search_says_how_many_policies_may_be_as_fast_as_the_first():
     assert f"\n{ties} of the {len(seconds)} fastest are a tie" in told
     assert [each["tied"] for each in plans] == [True] * ties + [False] * (len(plans) - ties)
     assert seconds[ties:] == sorted(seconds[ties:])
+    assert "a tie" not in plan(*words, "framework=ideal").stdout
 
 
 def test_a_policy_that_does_not_fit_says_which_change_makes_room_and_that_is_true():
