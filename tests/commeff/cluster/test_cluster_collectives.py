@@ -133,6 +133,37 @@ def together(there: Cluster, size: int, stride: int) -> list[tuple[float, float]
     ]
 
 
+def test_uplinks_of_one_large_group_and_of_nodes_cut_by_switches() -> None:
+    for predicted, expected in together(instant("h100_400g", 48, Rails(FatTree((4,), (1,)))), 6, 8):
+        assert predicted == pytest.approx(expected)
+    for predicted, expected in together(instant("a100_4nic", 128, Rails(FatTree((4,), (1,)), pxn=False)), 128, 1):
+        assert predicted == pytest.approx(expected)
+    for predicted, expected in together(instant("h100_400g", 32, FatTree((12,), (4,))), 4, 8):
+        assert expected <= (1 + 1e-12) * predicted <= 1.1 * expected
+
+
+def test_uplinks_of_a_group_alone() -> None:
+    there, ids = instant("ethernet_10g", 16, FatTree((4,), (1,))), np.array([0, 1, 2, 3, 8, 9])
+    expected = simulation.exchange(there, np.repeat(ids, 6), np.tile(ids, 6), SIZE / 6)
+    assert float(collectives.all_to_all(Groups.of(there, ids.tolist()), SIZE)) == pytest.approx(expected)
+    there = instant("h100_400g", 32, Rails(FatTree((4,), (1,)), pxn=False))
+    expected = simulated.all_to_all(there, 16, SIZE)
+    assert float(collectives.all_to_all(Groups.first(there, 16), SIZE)) == pytest.approx(expected)
+    for pxn in (True, False):
+        there = instant("h100_400g", 32, Rails(FatTree((4,), (1,)), pxn))
+        expected = simulation.exchange(there, np.arange(32), (np.arange(32) + 9) % 32, SIZE)
+        assert float(collectives.neighbours(Groups.first(there, 32), SIZE)) == pytest.approx(expected)
+
+
+def test_uplinks_of_folds_and_of_single_rings() -> None:
+    there, ids = instant("ethernet_10g", 16, FatTree((4,), (1,))), np.arange(16)
+    expected = simulated.halving_doubling(there, 12, SIZE)
+    assert price("halving_doubling", there, 12) == pytest.approx(expected)
+    expected = simulation.exchange(there, ids, (ids + 4) % 16, SIZE / 4, rounds=6)
+    assert float(collectives.all_reduce(Groups.strided(there, 4, 4), SIZE, "one_ring")) == pytest.approx(expected)
+    assert [Rails(FatTree((4,), (1,)), pxn).longest_path(2) for pxn in (True, False)] == [2, 4]
+
+
 def test_only_ports_in_use_load_the_links_up() -> None:
     """Of four NICs behind two GPUs two are idle, and so are the links of their rails, or their ways up a tree."""
     for network in (Rails(FatTree((4,), (1,))), FatTree((16,), (4,))):
