@@ -97,7 +97,8 @@ def ring(groups: Groups, ways: int = 2) -> Moves:
     rounds = ways * (groups.size - 1)
     chunks, far = rounds / groups.size, groups.crossing
     inside = chunks * np.where(far, 1 - 1 / groups.inside, 1.0)
-    return Moves(rounds * (groups.inside > 1), inside, far * rounds, far * chunks * groups.load, "at once")
+    outside = far * chunks * (groups.load * groups.onward)
+    return Moves(rounds * (groups.inside > 1), inside, far * rounds, outside, "at once")
 
 
 def one_ring(groups: Groups, ways: int = 2) -> Moves:
@@ -116,10 +117,12 @@ def tree(groups: Groups) -> Moves:
 
         2 (g-1) alpha + 2 ceil(log2 m) alpha' + max(2 (g-1)/g S/B,  2 lambda S/B')
 
-    Inside one node that is the ring. Of two nodes each is the leaf of one tree and passes on half of S there.
+    Inside one node that is the ring. Of two nodes each is the leaf of one tree and passes on half of S there. Up to
+    eight halves of S leave the nodes under a switch of an oversubscribed network, twice as much as a node sends.
     """
-    steps = 2 * (groups.inside - 1)
-    passed = np.minimum(groups.nodes - 1, 2) * groups.load
+    steps, twice = 2 * (groups.inside - 1), 2 * groups.inside
+    crowding = groups.crowding(lambda members: (groups.size > members) * np.minimum(twice / members, 1))
+    passed = np.minimum(groups.nodes - 1, 2) * groups.load * crowding
     return Moves(steps, steps / groups.inside, 2 * levels(groups.nodes), passed, "pipelined")
 
 
@@ -145,13 +148,14 @@ def halving_doubling(groups: Groups) -> Moves:
     far = groups.crossing & (power >= groups.inside)
     folds = 2.0 * (beyond > 0)
     rounds, moved = folds * ~far, folds * ~far
-    outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond)
+    outer_rounds, outer_moved = folds * far, folds * far * np.minimum(groups.crowd, beyond) * groups.to_far
     for level in range(int(np.max(log, initial=0))):
-        part = np.where(level < log, 2.0**level / power, 0.0)
-        across = groups.crossing & (groups.inside % 2.0 ** (level + 1) != 0)
+        part, span = np.where(level < log, 2.0**level / power, 0.0), 2.0 ** (level + 1)
+        across = groups.crossing & (groups.inside % span != 0)
+        crowd = groups.crowd * groups.crowding(lambda members: members % span != 0)  # noqa: B023 - called at once
         rounds, moved = rounds + 2 * (part > 0) * ~across, moved + 2 * part * ~across
         outer_rounds = outer_rounds + 2 * (part > 0) * across
-        outer_moved = outer_moved + 2 * part * groups.crowd * across
+        outer_moved = outer_moved + 2 * part * crowd * across
     return Moves(rounds, moved, outer_rounds, outer_moved)
 
 
@@ -165,7 +169,7 @@ def hierarchical(groups: Groups, ways: int = 2) -> Moves:
     """
     g, m = groups.inside, groups.nodes
     inside, outside = ways * (g - 1), ways * (m - 1)
-    return Moves(inside, inside / g, outside, outside / m * groups.load)
+    return Moves(inside, inside / g, outside, outside / m * groups.load * groups.onward)
 
 
 ALL_REDUCE: dict[str, Callable[[Groups], Moves]] = {
@@ -231,7 +235,7 @@ def to_server(groups: Groups, size: Bytes, shards: Numbers | int = 1) -> Numbers
         raise ValueError(f"shards must be 1 to the {int(np.min(n))} workers, got {shards}: each sits on a worker")
     received = np.ceil(groups.crowd * k / n) * (n - g)
     sent = groups.crowd * (k - np.floor(k / groups.nodes))
-    outside = groups.crossing * np.maximum(received, sent) / k
+    outside = groups.crossing * np.maximum(received, sent * groups.to_any) / k
     return longest(size, lines(groups, Moves(1.0 * (g > 1), (g - 1) / k, 1.0 * groups.crossing, outside, "at once")))
 
 
@@ -245,8 +249,8 @@ def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Number
 
         alpha + degree S/B
 
-    in other nodes if the group is in several, where all of a node share its NICs and the network may be oversubscribed.
-    Gossip over a graph of your own is priced by the graph: `simulation.gossip`.
+    in other nodes if the group is in several, where all of a node share its NICs, and under other switches, where the
+    network may be oversubscribed. Gossip over a graph of your own is priced by the graph: `simulation.gossip`.
 
     Parameters
     ----------
@@ -254,9 +258,7 @@ def neighbours(groups: Groups, size: Bytes, degree: Numbers | int = 1) -> Number
     size : S, bytes of each message.
     degree : to how many others each worker sends.
     """
-    others, far = np.minimum(degree, groups.size - 1), groups.crossing
-    outside = far * others * (groups.crowd * groups.oversubscription)
-    return longest(size, lines(groups, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside)))
+    return _sent(groups, size, np.minimum(degree, groups.size - 1), groups.to_far)
 
 
 def all_to_all(groups: Groups, size: Bytes) -> Numbers:
@@ -271,13 +273,21 @@ def all_to_all(groups: Groups, size: Bytes) -> Numbers:
     """
     n, g = groups.size, groups.inside
     near, far = g - 1, n - g
-    outside = far / n * g * groups.load * groups.oversubscription
+    outside = far / n * g * groups.load * groups.to_any
     return longest(size, lines(groups, Moves(1.0 * near, near / n, 1.0 * far, outside, "at once")))
 
 
 def point_to_point(groups: Groups, size: Bytes) -> Numbers:
-    """Seconds of a message to one other worker, while everybody sends one: alpha + S/B   (Hockney, 1994)."""
-    return neighbours(groups, size)
+    """Seconds of a message to the next worker in another node, if there is one, while everybody sends one: alpha + S/B
+    (Hockney, 1994).
+    """
+    return _sent(groups, size, np.minimum(1, groups.size - 1), groups.onward)
+
+
+def _sent(groups: Groups, size: Bytes, others: Numbers, crowding: Numbers | float) -> Numbers:
+    far = groups.crossing
+    outside = far * others * (groups.crowd * crowding)
+    return longest(size, lines(groups, Moves((others > 0) & ~far, others * ~far, (others > 0) & far, outside)))
 
 
 def levels(count: Numbers) -> Numbers:
@@ -290,8 +300,10 @@ def levels(count: Numbers) -> Numbers:
 
 
 def leaders(groups: Groups) -> Numbers:
-    """Groups behind the busiest NIC, if one member of each sends and they are spread over the NICs evenly."""
-    return np.ceil(groups.crowd / groups.inside)
+    """Groups behind the busiest NIC, or uplink of a switch, if one member of each in every node sends, and they are
+    spread over the NICs evenly.
+    """
+    return np.maximum(np.ceil(groups.crowd / groups.inside), groups.load * groups.onward)
 
 
 def cheapest(kinds: Mapping[str, Callable[[Groups], Moves]], groups: Groups, size: Bytes, algorithm: str) -> Numbers:

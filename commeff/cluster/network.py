@@ -8,6 +8,8 @@ its bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,7 @@ from commeff.require import did_you_mean
 Ports = NDArray[np.int64]
 Sizes = NDArray[np.float64]
 Counts = NDArray[np.int64] | int
-KINDS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("down", "up", "hop")}
+KINDS = {"crossbar": ("hop",), "fat_tree": ("down", "up", "hop"), "rails": ("down", "up", "hop", "pxn")}
 
 
 class Traffic(NamedTuple):
@@ -84,18 +86,19 @@ class FatTree:
         """The network as a YAML file describes it."""
         return {"kind": "fat_tree", "down": [*self.down], "up": [*self.up], "hop": self.hop}
 
-    @property
-    def oversubscription(self) -> float:
-        """How much slower the worst permutation of neighbours can be than the best: 1 means full bisection. The product
-        over the levels of children per uplink, 1 where a level has uplinks to spare.
+    def thin(self, nics: int) -> list[tuple[float, int]]:
+        """Of each oversubscribed level, nodes of so many NICs under a switch, and its uplinks, each as fast as a NIC.
+
+        >>> FatTree(down=(16, 4), up=(4, 4)).thin(nics=8)
+        [(2.0, 4), (8.0, 16)]
         """
-        return float(np.prod([max(1.0, down / up) for down, up in zip(self.down, self.up, strict=True)]))
+        levels = zip(accumulate(self.down, mul), accumulate(self.up, mul), strict=True)
+        return [(ports / nics, uplinks) for ports, uplinks in levels if uplinks < ports]
 
     def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
         """Links on the longest path between two of the first `nodes` nodes of `nics` NICs each.
 
         They are two up to the level whose switches hold all the ports.
-
 
         >>> FatTree(down=(16, 4), up=(16, 4)).longest_path(np.array([2, 16, 17, 64, 65])).tolist()
         [2, 2, 4, 4, 6]
@@ -154,14 +157,17 @@ class Rails:
     """NIC r of every node on a network of its own, rail r, all wired as `rail` says.
 
     A message for a GPU on another rail changes rails inside the node of its sender, over NVLink, so it travels on the
-    rail of its destination (NCCL calls this PXN).
+    rail of its destination (NCCL calls this PXN). Without `pxn` it passes the top of the trees, where all rails meet.
 
     >>> first, second = np.array([0, 1]), np.array([2, 2])            # two NICs of node 0 to NIC 0 of node 1
     >>> Rails().traffic(first, second, np.ones(2), nics=2)
     Traffic(load=2.0, links=2)
+    >>> [Rails(FatTree((2,), (1,)), pxn).traffic(first, second, np.ones(2), nics=2).links for pxn in (True, False)]
+    [2, 4]
     """
 
     rail: FatTree = Crossbar()
+    pxn: bool = True
 
     @property
     def hop(self) -> float:
@@ -169,20 +175,24 @@ class Rails:
         return self.rail.hop
 
     def description(self) -> dict[str, Any]:
-        """The keys of one rail, and kind `rails`."""
-        return {**self.rail.description(), "kind": "rails"}
+        """The keys of one rail, kind `rails`, and `pxn` where there is none."""
+        return {**self.rail.description(), "kind": "rails", **({} if self.pxn else {"pxn": False})}
 
-    @property
-    def oversubscription(self) -> float:
-        """The oversubscription of one rail."""
-        return self.rail.oversubscription
+    def thin(self, nics: int) -> list[tuple[float, int]]:
+        """See `FatTree.thin`: a switch of each rail, taken together, has a NIC of each node."""
+        return [(ports, nics * uplinks) for ports, uplinks in self.rail.thin(1)]
 
     def longest_path(self, nodes: Counts, nics: int = 1) -> Counts:
-        """That of one rail, where every node has one NIC."""
-        return self.rail.longest_path(nodes)
+        """That of one rail, where every node has one NIC; without `pxn` that over the top."""
+        return self.rail.longest_path(nodes) if self.pxn else 2 + 2 * len(self.rail.down) + 0 * nodes
 
     def traffic(self, sources: Ports, destinations: Ports, sizes: Sizes, nics: int = 1) -> Traffic:
         """See `FatTree.traffic`: the busiest rail."""
+        if not self.pxn:
+            leaves = int(np.prod(self.rail.down))
+            length = -(-(int(max(sources.max(initial=0), destinations.max(initial=0))) // nics + 1) // leaves) * leaves
+            start, end = (ports % nics * length + ports // nics for ports in (sources, destinations))
+            return self.rail.traffic(start, end, sizes)
         rails = destinations % nics
         per_rail = [
             self.rail.traffic(sources[rails == rail] // nics, destinations[rails == rail] // nics, sizes[rails == rail])
@@ -198,9 +208,9 @@ def read_network(where: str, content: Any) -> Network:
     """A network: {kind: crossbar}, {kind: fat_tree, down: [16], up: [4]} or {kind: rails}, the rails being crossbars or
     trees of their own; `hop` is what each link adds.
     """
-    keys = section(where, content, ("kind", "down", "up", "hop"), ("kind",))
+    keys = section(where, content, ("kind", *KINDS["rails"]), ("kind",))
     kind = keys["kind"]
-    if kind not in KINDS:
+    if kind not in (*KINDS,):
         near = did_you_mean(str(kind), KINDS) or "."
         raise ValueError(f"{where}: there is no kind {kind!r}{near} There are {' '.join(KINDS)}")
     section(where, content, ("kind", *KINDS[kind]), ("down", "up") if kind == "fat_tree" else ())
@@ -209,7 +219,10 @@ def read_network(where: str, content: Any) -> Network:
         return Crossbar(hop)
     down, up = (_counts(f"{where}: {key}", keys.get(key, [])) for key in ("down", "up"))
     tree = FatTree(down, up, hop) if down or up else Crossbar(hop)
-    return tree if kind == "fat_tree" else Rails(tree)
+    pxn = keys.get("pxn", True)
+    if type(pxn) is not bool:
+        raise ValueError(f"{where}: pxn must be true or false, got {pxn!r}")
+    return tree if kind == "fat_tree" else Rails(tree, pxn)
 
 
 def _counts(where: str, content: Any) -> tuple[int, ...]:

@@ -104,6 +104,9 @@ def plan(
     data sheet kernels reach and one of latencies, and prices everything with them. --emit prints nothing else, and
     refuses what the framework has no flags for.
 
+    --search prints plans that it does not tell apart as a tie. First come those with room in memory for 10 % more
+    than they need, and of these the ones that lose least to the best where one part of the machine is worse.
+
     Seconds are computed from counted work and seven constants, four of them fitted on published tables. They are 4 to
     14 % off on a table not used for the fit, and 3 to 14 % on those used.
 

@@ -205,7 +205,7 @@ def _run(run_report: dict[str, Any]) -> str:
 
 
 def show_search(question: Question, method: str, budget: int | None, top: int, seed: int, as_json: bool) -> None:
-    """The best policies found, the fastest first."""
+    """The best policies found, ties first."""
     from commeff.experiments.planning.question import SEARCHED
 
     if "method" in question.policy:
@@ -216,30 +216,36 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     leave("--search", [key for key in question.policy if key not in SEARCHED])
 
     from commeff.experiments.planning.plan import describe, policy_words
+    from commeff.experiments.planning.robust import CANDIDATES, MORE, ranked
     from commeff.planner import search
+    from commeff.planner.constants import HELD_OUT, TIE
 
     fixed = {key: question.policy[key] for key in SEARCHED if key in question.policy}
-    options = {"seed": seed, "top": top, "framework": question.framework, "constants": question.constants, **fixed}
+    most = max(top, CANDIDATES)
+    options = {"seed": seed, "top": most, "framework": question.framework, "constants": question.constants, **fixed}
     plans = search(question.model, question.cluster, question.global_batch, budget, method, **options)
+    found = ranked(question, plans)
     if as_json:
-        reports = [describe(question, plan.policy, plan.prediction) for plan in plans]
+        reports = [
+            {**describe(question, plan.policy, plan.prediction), "tied": tied, "lost_at_worst": lost}
+            for plan, tied, lost, _ in found[:top]
+        ]
         typer.echo(json.dumps(reports, indent=2))
         return
     typer.echo(f"{heading(question)}; {method} search\n")
-    heads = ["policy", "step s", "MFU %", "GiB"]
-    lines = [
-        [f"{p.step_seconds:.4g}", f"{100 * p.prediction.mfu:.1f}", f"{p.prediction.memory_bytes / GIB:.1f}"]
-        for p in plans
-    ]
-    table(heads, [[policy_words(p.policy), *line] for p, line in zip(plans, lines, strict=True)])
-    if question.is_bound:
-        return
-    low, high = plans[0].prediction.step_range
-    ties = sum(p.step_seconds <= high for p in plans)
-    if ties > 1:
+    rows = []
+    for (policy, p, _), _, lost, _ in found[:top]:
+        numbers = f"{p.step_seconds:.4g}", f"+{_percent(lost)}", f"{100 * p.mfu:.1f}", f"{p.memory_bytes / GIB:.1f}"
+        rows.append([policy_words(policy), *numbers])
+    table(("policy", "step s", "at worst", "MFU %", "GiB"), rows)
+    ties = sum(one.tied for one in found)
+    if ties > 1 and not question.is_bound:
         typer.echo(
-            f"\nthe planner does not tell the first {ties} apart: a step of the first one takes {low:.4g} to "
-            f"{high:.4g} s in 9 of 10\ntests; measure a few steps of each before you choose"
+            f"{ties} of the {len(found)} fastest are a tie: at most {100 * TIE - 100:.0f} % slower than "
+            f"{plans[0].step_seconds:.4g} s, which the planner does not tell apart.\nFirst come those with room "
+            f"for {100 * MORE - 100:.0f} % more than they need, and of these the ones that lose least to the best of "
+            f"them\nat worst: with one part of the machine {HELD_OUT[1]} times as slow. "
+            "Measure a few steps of each before you choose."
         )
 
 

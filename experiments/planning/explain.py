@@ -62,7 +62,7 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
     def saved(better: Question) -> float:
         return 1 - better.predict(policy).step_seconds / now
 
-    pairs = zip(_better(question, 2), _better(question, 1 + SMALL), strict=True)
+    pairs = zip(better(question, 2), better(question, 1 + SMALL), strict=True)
     machine = [
         {"better": name, "saved_by_twice": saved(twice), "derivative": saved(little) / SMALL}
         for (name, twice), (_, little) in pairs
@@ -78,7 +78,14 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
     }
 
 
-def _better(question: Question, factor: float) -> Iterator[tuple[str, Question]]:
+def better(question: Question, factor: float) -> Iterator[tuple[str, Question]]:
+    """The question with one thing better at a time, of the cluster or of the CPU that launches kernels.
+
+    Parameters
+    ----------
+    question : what `commeff plan` was called with.
+    factor : how many times as good; below 1: worse.
+    """
     for name, cluster in faster(question.cluster, factor):
         yield name, replace(question, cluster=cluster)
     launch = question.constants.kernel_seconds / factor

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,18 @@ class Measured:
             "megatron_spearman": float(spearmanr(reached, measured).statistic),
         }
 
+    def policies(self, left_out: Mapping[str, Constants]) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Of tables with several policies of one model: measured seconds, the logarithm of predicted over measured ones
+        by constants that have not seen them, and a number for what is trained.
+        """
+        shape = ["gpus", "batch", "hidden", "heads", "layers", "seq"]
+        models = published.table(TABLES[0]).groupby(shape).ngroup().to_numpy()
+        for reading, (_, seconds) in self._vtrain.items():
+            yield seconds, np.log1p(self._vtrain_errors(reading, left_out[TABLES[0]])), models
+        errors = np.log1p(self.of_table(TABLES[1], left_out[TABLES[1]])).reshape(-1, 2)
+        for seconds, error in zip(self._korthikanti[1].T, errors.T, strict=True):
+            yield seconds, error, np.zeros(len(seconds))
+
     def _vtrain_errors(self, reading: str, constants: Constants) -> NDArray[np.float64]:
         cases, seconds = self._vtrain[reading]
         return published.step_seconds(cases, constants) / seconds - 1
@@ -86,6 +99,22 @@ def spread(measured: Measured, left_out: Mapping[str, Constants]) -> tuple[float
     weights = np.concatenate([np.full(len(ratio), 1 / len(ratio)) for ratio in ratios])
     low, high = np.quantile(np.concatenate(ratios), (0.05, 0.95), weights=weights, method="inverted_cdf")
     return float(low), float(high)
+
+
+def apart(measured: Measured, left_out: Mapping[str, Constants]) -> float:
+    """The 90th percentile of predicted over measured ratios of seconds, slower over faster by prediction, of all pairs
+    of rows with one model, batch and number of GPUs, by constants that have not seen their table.
+
+    Those are pairs of vtrain_single.csv, by either reading, and a few of korthikanti2022_layer.csv, forward and
+    backward; in megatron2021.csv every row is another model.
+    """
+    errors = []
+    for seconds, error, group in measured.policies(left_out):
+        first, second = np.triu_indices(len(group), 1)
+        alike = group[first] == group[second]
+        predicted, wrong = (x[first[alike]] - x[second[alike]] for x in (np.log(seconds) + error, error))
+        errors.append(wrong * np.sign(predicted))
+    return float(np.exp(np.quantile(np.concatenate(errors), 0.9)))
 
 
 def fit(measured: Measured, tables: Collection[str] = TABLES, evaluations: int = 600) -> Constants:

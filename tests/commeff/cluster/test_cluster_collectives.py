@@ -16,6 +16,12 @@ from tests.commeff.cluster import simulated
 LINK = Link(bandwidth=1e9, latency=1e-4)
 SIZE = 1e7
 NODES = ("v100_25g", "a100_selene", "a100_4nic", "h100_400g")
+THIN = (
+    FatTree((64,), (16,)),
+    FatTree((16,), (4,)),
+    Rails(FatTree((4,), (1,))),
+    Rails(FatTree((2, 4), (1, 2))),
+)
 PATTERNS = (
     topologies.ring(16),
     topologies.torus(4, 4),
@@ -28,6 +34,13 @@ PATTERNS = (
 def flat(n: int, link: Link = LINK) -> Cluster:
     """n workers, one a node, on a crossbar."""
     return replace(Cluster.named("ethernet_1g", gpus=n), inter=link, intra=link, network=Crossbar())
+
+
+def instant(node: str, gpus: int, network: FatTree | Rails) -> Cluster:
+    """Nodes without latencies on another network."""
+    cluster = Cluster.named(node, gpus=gpus)
+    quick = {name: replace(getattr(cluster, name), latency=0.0, burst=0.0) for name in ("intra", "inter")}
+    return replace(cluster, network=network, **quick)
 
 
 def price(name: str, cluster: Cluster, n: int, size: float = SIZE) -> float:
@@ -67,6 +80,96 @@ def test_hops_of_the_longest_path_are_latency(network: Crossbar | FatTree) -> No
     there = replace(flat(64), network=network)
     for name in ("ring", "hierarchical", "tree"):
         assert price(name, there, 64) == pytest.approx(simulated.ALL_REDUCE[name](there, 64, SIZE), rel=1e-12)
+
+
+@pytest.mark.parametrize("node", ["ethernet_10g", "v100_25g", "a100_4nic", "h100_400g"])
+@pytest.mark.parametrize("network", THIN)
+def test_on_oversubscribed_networks_too(node: str, network: FatTree | Rails) -> None:
+    """All but trees, of which at most twice as much is taken to leave a switch as leaves it, and never less."""
+    there = instant(node, 128, network)
+    for n in (16, 64, 128):
+        for name in collectives.ALL_REDUCE:
+            expected = simulated.ALL_REDUCE[name](there, n, SIZE)
+            most = (2.0 if name == "tree" else 1.0) * expected
+            assert (1 - 1e-12) * expected <= price(name, there, n) <= (1 + 1e-12) * most, (name, n)
+        groups = Groups.first(there, n)
+        assert float(collectives.all_to_all(groups, SIZE)) == pytest.approx(simulated.all_to_all(there, n, SIZE))
+        for shards in (1, n):
+            expected = simulated.to_server(there, n, SIZE, shards)
+            assert float(collectives.to_server(groups, SIZE, shards)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("network", [*THIN, Rails(FatTree((4,), (1,)), pxn=False)])
+@pytest.mark.parametrize(
+    ("size", "stride"), [(128, 1), (16, 8), (8, 8), (4, 8), (2, 8), (8, 16), (2, 64), (64, 2), (32, 1), (8, 4)]
+)
+def test_groups_that_talk_at_once_share_the_uplinks(network: FatTree | Rails, size: int, stride: int) -> None:
+    """Rings leave a switch once, all-to-alls with all that is under other switches, or without PXN on other rails."""
+    for predicted, expected in together(instant("h100_400g", 128, network), size, stride):
+        assert predicted == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("nodes", [5, 10])
+@pytest.mark.parametrize(("size", "stride"), [(16, 8), (8, 16), (4, 8), (8, 8), (64, 2), (2, 8), (3, 8), (16, 1)])
+def test_switches_that_end_in_the_middle_of_groups_are_left_at_both_ends(nodes: int, size: int, stride: int) -> None:
+    """By large groups and by small ones, of which the others stay: predicted are 1 to 2 times the seconds."""
+    there = instant("h100_400g", 240 // (size * stride) * size * stride, Rails(FatTree((nodes,), (1,))))
+    for predicted, expected in together(there, size, stride):
+        assert (1 - 1e-12) * expected <= predicted <= (2 + 1e-12) * expected
+    apart = replace(there, network=replace(there.network, pxn=False))
+    for predicted, expected in together(apart, size, stride):
+        assert 0.9 * expected <= predicted <= (2 + 1e-12) * expected
+
+
+def together(there: Cluster, size: int, stride: int) -> list[tuple[float, float]]:
+    """Predicted and simulated seconds of all groups at once: all-to-alls, and messages to the next node."""
+    groups = Groups.strided(there, size, stride)
+    members = np.arange(there.gpus).reshape(-1, size, stride).transpose(0, 2, 1).reshape(-1, size)
+    sends, gets = (np.ravel(members[:, ids]) for ids in (np.repeat(np.arange(size), size), np.tile(range(size), size)))
+    onward = np.roll(members, -int(groups.inside), axis=1).ravel()
+    return [
+        (float(collectives.all_to_all(groups, SIZE)), simulation.exchange(there, sends, gets, SIZE / size)),
+        (float(collectives.point_to_point(groups, SIZE)), simulation.exchange(there, members.ravel(), onward, SIZE)),
+    ]
+
+
+def test_uplinks_of_one_large_group_and_of_nodes_cut_by_switches() -> None:
+    for predicted, expected in together(instant("h100_400g", 48, Rails(FatTree((4,), (1,)))), 6, 8):
+        assert predicted == pytest.approx(expected)
+    for predicted, expected in together(instant("a100_4nic", 128, Rails(FatTree((4,), (1,)), pxn=False)), 128, 1):
+        assert predicted == pytest.approx(expected)
+    for predicted, expected in together(instant("h100_400g", 32, FatTree((12,), (4,))), 4, 8):
+        assert expected <= (1 + 1e-12) * predicted <= 1.1 * expected
+
+
+def test_uplinks_of_a_group_alone() -> None:
+    there, ids = instant("ethernet_10g", 16, FatTree((4,), (1,))), np.array([0, 1, 2, 3, 8, 9])
+    expected = simulation.exchange(there, np.repeat(ids, 6), np.tile(ids, 6), SIZE / 6)
+    assert float(collectives.all_to_all(Groups.of(there, ids.tolist()), SIZE)) == pytest.approx(expected)
+    there = instant("h100_400g", 32, Rails(FatTree((4,), (1,)), pxn=False))
+    expected = simulated.all_to_all(there, 16, SIZE)
+    assert float(collectives.all_to_all(Groups.first(there, 16), SIZE)) == pytest.approx(expected)
+    for pxn in (True, False):
+        there = instant("h100_400g", 32, Rails(FatTree((4,), (1,)), pxn))
+        expected = simulation.exchange(there, np.arange(32), (np.arange(32) + 9) % 32, SIZE)
+        assert float(collectives.neighbours(Groups.first(there, 32), SIZE)) == pytest.approx(expected)
+
+
+def test_uplinks_of_folds_and_of_single_rings() -> None:
+    there, ids = instant("ethernet_10g", 16, FatTree((4,), (1,))), np.arange(16)
+    expected = simulated.halving_doubling(there, 12, SIZE)
+    assert price("halving_doubling", there, 12) == pytest.approx(expected)
+    expected = simulation.exchange(there, ids, (ids + 4) % 16, SIZE / 4, rounds=6)
+    assert float(collectives.all_reduce(Groups.strided(there, 4, 4), SIZE, "one_ring")) == pytest.approx(expected)
+    assert [Rails(FatTree((4,), (1,)), pxn).longest_path(2) for pxn in (True, False)] == [2, 4]
+
+
+def test_only_ports_in_use_load_the_links_up() -> None:
+    """Of four NICs behind two GPUs two are idle, and so are the links of their rails, or their ways up a tree."""
+    for network in (Rails(FatTree((4,), (1,))), FatTree((16,), (4,))):
+        there = replace(instant("h100_400g", 128, network), per_node=2, nics=4, gpus=16)
+        for predicted, expected in together(there, 2, 8):
+            assert predicted == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("size", "stride"), [(8, 8), (4, 16), (8, 1), (2, 32), (16, 4), (4, 2)])
@@ -301,7 +404,7 @@ def test_messages_to_oneself_and_of_nobody_cost_nothing() -> None:
 def test_three_levels_of_switches_oversubscribe_where_the_tree_is_thin() -> None:
     """4 hosts a leaf, 4 leaves a pod, full leaves, pods 4:1: neighbours in a pod are not slowed, other pods are."""
     tree, hosts = FatTree((4, 4), (4, 1), hop=0.5), np.arange(64)
-    assert tree.oversubscription == 4
+    assert tree.thin(nics=1) == [(16, 4)]
     loads = {away: tree.traffic(hosts, (hosts + away) % 64, np.ones(64)) for away in (4, 16)}
     assert loads[16] == (4.0, 6)
     inside = hosts // 16 * 16 + (hosts + 4) % 16

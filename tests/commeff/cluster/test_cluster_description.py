@@ -110,7 +110,9 @@ def test_networks_are_read() -> None:
     assert network(kind="fat_tree", down=[16], up=[4]) == FatTree((16,), (4,))
     assert network(kind="rails") == Rails(Crossbar())
     assert network(kind="rails", down=[16], up=[4]) == Rails(FatTree((16,), (4,)))
-    assert FatTree((16, 8), (4, 16)).oversubscription == 4
+    assert network(kind="rails", pxn=False) == Rails(Crossbar(), pxn=False)
+    assert FatTree((16, 8), (4, 16)).thin(nics=1) == [(16, 4), (128, 64)]
+    assert FatTree((2**40, 2**40), (1, 1)).thin(nics=1) == [(2.0**40, 1), (2.0**80, 1)]
 
 
 def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
@@ -134,6 +136,8 @@ def test_what_cannot_be_is_refused_in_one_line_with_a_way_out() -> None:
         refusal(changed(per_node=8, intra=SMALL["inter"]), gpus=12): ("got 12", "take 8 or 16"),
         refusal(changed(network={"kind": "torus"})): ("'torus'", "fat_tree"),
         refusal(changed(network={"kind": "crossbar", "up": [4]})): ("'up'", "hop"),
+        refusal(changed(network={"kind": ["rails"]})): ("'rails'", "fat_tree"),
+        refusal(changed(network={"kind": "rails", "pxn": 1})): ("network: pxn", "true or false", "got 1"),
         refusal(changed(network={"kind": "fat_tree", "down": [16], "up": 4})): ("network: up", "[16]"),
         refusal(changed(network={"kind": "fat_tree", "down": [16], "up": []})): ("down=[16]", "each level"),
         refusal(changed(gpu={**SMALL["gpu"], "peak": {"fp64": 1e12}})): ("'fp64'", "bf16"),  # type: ignore[dict-item]
@@ -168,9 +172,9 @@ def test_what_is_saved_is_loaded_again(name: str, tmp_path: Path) -> None:
 
 
 def test_a_tree_a_burst_and_an_overhead_are_saved_too(tmp_path: Path) -> None:
-    for kind in ("fat_tree", "rails"):
+    for kind, more in (("fat_tree", {}), ("rails", {}), ("rails", {"pxn": False})):
         inter = {"bandwidth": "10 Gb/s", "latency": 0, "burst": "1 KiB", "efficiency": 0.9}
-        network = {"kind": kind, "down": [16, 4], "up": [4, 4], "hop": "1 us"}
+        network = {"kind": kind, "down": [16, 4], "up": [4, 4], "hop": "1 us", **more}
         cluster = Cluster.parse(changed(inter=inter, network=network), "small", 8)
         cluster.save(tmp_path / "profile.yaml")
         assert Cluster.load(tmp_path / "profile.yaml") == cluster

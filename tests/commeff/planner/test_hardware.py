@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from commeff.cluster import Cluster, collectives
+from commeff.cluster import Cluster, FatTree, Rails, collectives
 from commeff.cluster.groups import Groups
 from commeff.experiments.planning.models import named
 from commeff.planner import MEASURED, Model, Policies, Policy, predict
@@ -179,6 +179,15 @@ def test_tied_embeddings_meet_inside_a_node_if_all_stages_are_in_it():
     size = 4.0 * model.embedding_parameters
     assert inside == pytest.approx(size / SELENE.intra.rate + 2 * SELENE.intra.latency)
     assert across == pytest.approx(size / SELENE.inter.rate + 2 * SELENE.inter.latency)
+
+
+@pytest.mark.parametrize(("nodes", "slower"), [(2, 2), (4, 1), (6, 1)])
+def test_tied_embeddings_cross_a_switch_unless_all_is_under_it(nodes, slower):
+    model, cluster = Model(32, 4096, 32, 2048, 51200), SELENE.with_gpus(32)
+    cluster = replace(cluster, network=Rails(FatTree((nodes,), (1,))))
+    policies = Policies.of([Policy(pipeline=4, data=8)])
+    expected = slower * 4.0 * model.embedding_parameters / SELENE.inter.rate + 2 * SELENE.inter.latency
+    assert tied_seconds(policies, PolicySetting(model, cluster, 8)) == pytest.approx(expected)
 
 
 def test_alone_nobody_talks():

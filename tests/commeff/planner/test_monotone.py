@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from commeff.cluster import Cluster, names
+from commeff.cluster import Cluster, FatTree, Rails, names
 from commeff.experiments.planning.explain import faster
 from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, StepEstimate, estimate, predict, search
 from commeff.planner.policies import OVERLAPS
@@ -97,6 +97,23 @@ def a_cluster(random: np.random.Generator, most_nodes: int) -> Cluster:
         for name in ("intra", "inter")
     }
     return replace(cluster, gpu=gpu, **links)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_fewer_links_between_switches_never_make_a_step_faster(seed):
+    """And as many as there are below cost nothing, bit for bit."""
+    some = drawn(seed)
+    network, before = some.space.cluster.network, some.cost(some.space.cluster).step_seconds
+    rails = isinstance(network, Rails)
+    for links in (32, 16, 5, 1):
+        tree = FatTree((32,), (links,))
+        wired = Rails(tree) if rails else tree
+        after = some.cost(replace(some.space.cluster, network=wired)).step_seconds
+        assert (after == before).all() if links == 32 else (after >= before).all()
+        if rails:
+            cut = some.cost(replace(some.space.cluster, network=replace(wired, pxn=False))).step_seconds
+            assert (cut >= after).all()
+        before = after
 
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from commeff.cluster import Cluster, Link
+from commeff.cluster import Cluster, FatTree, Link, Rails
 from commeff.experiments.planning.models import named
 from commeff.planner import Model, Policy, WorkerMethod, estimate, predict, search
 from commeff.planner.search import METHODS, Space
@@ -137,13 +137,16 @@ def test_brute_force_prices_many_policies_at_once():
     assert count < 10 * found.priced  # a hundred thousand policies a second
 
 
-def test_rows_mean_the_same_one_by_one_and_all_at_once():
-    space = Space(SMALL, EIGHT, 32, WAYS)
+@pytest.mark.parametrize(
+    "cluster", [EIGHT, replace(EIGHT.with_gpus(48), network=Rails(FatTree((2, 2), (1, 1)), False))]
+)
+def test_rows_mean_the_same_one_by_one_and_all_at_once(cluster):
+    space = Space(SMALL, cluster, 96, WAYS)
     rows = np.vstack(list(space.blocks()))
     picked = rows[np.random.default_rng(0).choice(len(rows), 60, replace=False)]
-    together = estimate(SMALL, space.policies(picked), EIGHT, 32)
+    together = estimate(SMALL, space.policies(picked), cluster, 96)
     for i, row in enumerate(picked):
-        alone = predict(SMALL, space.policy(row), EIGHT, global_batch=32)
+        alone = predict(SMALL, space.policy(row), cluster, global_batch=96)
         assert alone.step_seconds == pytest.approx(together.step_seconds[i], rel=1e-12)
         assert alone.memory_bytes == pytest.approx(together.memory_bytes[i], rel=1e-12)
 

@@ -12,11 +12,11 @@ import pytest
 from commeff.cluster import Cluster
 from commeff.experiments.planning.models import named
 from commeff.experiments.studies.planner import baselines, lectures, measured, runs
-from commeff.experiments.studies.planner.fit import BOUNDS, TABLES, Measured, fit, mape, spread
+from commeff.experiments.studies.planner.fit import BOUNDS, TABLES, Measured, apart, fit, mape, spread
 from commeff.experiments.studies.planner.published import rows
 from commeff.experiments.studies.planner.report import judged, table
 from commeff.planner import MEASURED, Policy, predict, search
-from commeff.planner.constants import HELD_OUT
+from commeff.planner.constants import HELD_OUT, TIE
 
 PAGE = Path(__file__).parents[4] / "results/planner"
 
@@ -39,6 +39,8 @@ def test_a_table_left_out_is_met_better_than_by_its_baselines_and_its_residuals_
     fits = pd.read_csv(PAGE / "fits.csv")
     left_out = measured.unseen(fits)
     assert spread(tables, left_out) == pytest.approx(HELD_OUT, abs=0.005)
+    assert apart(tables, left_out) == pytest.approx(TIE, abs=0.005)
+    assert 1 < TIE < HELD_OUT[1]
     plain = baselines.baselines().set_index(["table", "baseline"])["in-sample"]
     megatron, korthikanti = (mape(tables.of_table(name, left_out[name])) for name in (TABLES[2], TABLES[1]))
     assert megatron < plain["megatron2021", "constant"]
