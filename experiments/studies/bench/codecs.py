@@ -13,6 +13,8 @@ COMPILED = (  # codecs that have something to compile
     "natural",
     "sign",
     "sign, two levels",
+    "sign after a rotation",
+    "4 bits after a rotation",
     "int8, blocks of 256",
     "int4, blocks of 256",
     "4-bit normal floats, blocks of 64",
