@@ -14,6 +14,7 @@ from commeff.planner import Plan, Policies, estimate
 from commeff.planner.constants import HELD_OUT, TIE
 
 CANDIDATES = 100  # the fastest plans, among which ties are looked for
+UNFELT = ("GPU memory", "bandwidth to the host")  # by the steps of a search, which offloads nothing
 MORE = 1.1  # times the memory: the margin for fragments that `fragmentation=0.1` counts
 
 
@@ -44,8 +45,9 @@ def ranked(question: Question, plans: list[Plan]) -> list[RankedPlan]:
     question : what `commeff plan` was called with.
     plans : of a search, the fastest first.
     """
-    worse, tie = ([], 1.0) if question.is_bound else ([q for _, q in better(question, 1 / HELD_OUT[1])], TIE)
-    seconds = np.array([_seconds(machine, plans) for machine in (question, *worse)])
+    worse, tie = ([], 1.0) if question.is_bound else (better(question, 1 / HELD_OUT[1]), TIE)
+    felt = (machine for name, machine in worse if name not in UNFELT)
+    seconds = np.array([[plan.step_seconds for plan in plans], *(_seconds(machine, plans) for machine in felt)])
     tied = seconds[0] <= tie * seconds[0].min()
     lost = (seconds / seconds[:, tied].min(axis=1, keepdims=True)).max(axis=0) - 1
     roomy = [MORE * plan.prediction.memory_bytes <= question.cluster.gpu.memory_bytes for plan in plans]
