@@ -142,6 +142,12 @@ class Cluster:
         changes = {name: value for name, value in settings.items() if value is not None}
         return replace(self, inter=replace(self.inter, **changes))
 
+    def with_latency(self, intra: float = 1.0, inter: float = 1.0) -> Cluster:
+        """The same cluster with latencies so many times as long: in a node, and between nodes, hops included."""
+        inside, outside = replace(self.intra, latency=intra * self.intra.latency), inter * self.inter.latency
+        network = self.network.with_hop(inter * self.network.hop)
+        return replace(self.with_inter(latency=outside), intra=inside, network=network)
+
     @property
     def nodes(self) -> int:
         """Nodes in use."""

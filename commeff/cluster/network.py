@@ -7,7 +7,7 @@ its bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from operator import mul
 from typing import Any, NamedTuple
@@ -81,6 +81,10 @@ class FatTree:
             )
         if not 0 <= self.hop < float("inf"):
             raise ValueError(f"hop must be a number of seconds from 0 on, got {self.hop}")
+
+    def with_hop(self, hop: float) -> FatTree:
+        """The same switches, each link of which adds so many seconds."""
+        return replace(self, hop=hop)
 
     def description(self) -> dict[str, Any]:
         """The network as a YAML file describes it."""
@@ -173,6 +177,10 @@ class Rails:
     def hop(self) -> float:
         """Seconds that each link of a rail adds."""
         return self.rail.hop
+
+    def with_hop(self, hop: float) -> Rails:
+        """See `FatTree.with_hop`: of each rail."""
+        return replace(self, rail=self.rail.with_hop(hop))
 
     def description(self) -> dict[str, Any]:
         """The keys of one rail, kind `rails`, and `pxn` where there is none."""

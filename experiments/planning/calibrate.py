@@ -38,14 +38,13 @@ class Calibration(NamedTuple):
     def of(self, question: Question) -> Question:
         """The question on the calibrated machine."""
         base, cluster = question.constants, question.cluster
-        intra, inter = (replace(link, latency=self.latency * link.latency) for link in (cluster.intra, cluster.inter))
         constants = replace(
             base,
             gemm_efficiency=self.efficiency * base.gemm_efficiency,
             memory_efficiency=self.efficiency * base.memory_efficiency,
             kernel_seconds=self.latency * base.kernel_seconds,
         )
-        return replace(question, cluster=replace(cluster, intra=intra, inter=inter), constants=constants)
+        return replace(question, cluster=cluster.with_latency(self.latency, self.latency), constants=constants)
 
 
 class MeasuredStep(NamedTuple):

@@ -16,6 +16,7 @@ from commeff.planner.search.space import is_canonical
 
 SMALL = 1e-3  # step of a difference that stands for a derivative
 SHOWN = 5  # policies
+ROUNDING = 1e-12  # share of a step that sums in another order may differ by
 
 
 def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
@@ -39,7 +40,7 @@ def faster(cluster: Cluster, factor: float) -> Iterator[tuple[str, Cluster]]:
     for name, where in (("intra", "in a node"), ("inter", "of a NIC")):
         link = getattr(cluster, name)
         yield f"bandwidth {where}", replace(cluster, **{name: replace(link, bandwidth=factor * link.bandwidth)})
-        yield f"latency {where}", replace(cluster, **{name: replace(link, latency=link.latency / factor)})
+        yield f"latency {where}", cluster.with_latency(**{name: 1 / factor})
     if gpu.host_bandwidth is not None:
         yield "bandwidth to the host", replace(cluster, gpu=replace(gpu, host_bandwidth=factor * gpu.host_bandwidth))
 
@@ -60,7 +61,8 @@ def explain(question: Question, policy: Policy, prediction: Prediction) -> dict[
     now = prediction.step_seconds
 
     def saved(better: Question) -> float:
-        return 1 - better.predict(policy).step_seconds / now
+        share = 1 - better.predict(policy).step_seconds / now
+        return share if abs(share) > ROUNDING else 0.0
 
     pairs = zip(better(question, 2), better(question, 1 + SMALL), strict=True)
     machine = [

@@ -104,6 +104,15 @@ def test_fp32_shards_are_their_own_masters():
         assert states / 1e9 == pytest.approx(gigabytes, rel=0.02)
 
 
+def test_llama_2_70b_under_zero_3_needs_more_than_16_gpus_of_80_gb():
+    """Its states alone are 1.1 TB; all layers are recomputed."""
+    for gpus, gib in ((16, 89.5), (32, 53.4)):
+        cluster, policy = Cluster.named("a100_selene", gpus=gpus), Policy(data=gpus, zero=3, recompute="full")
+        price = predict(named("llama2-70b"), policy, cluster, global_batch=gpus)
+        assert price.fits == (gpus == 32)
+        assert price.memory_bytes / 2**30 == pytest.approx(gib, abs=0.1)
+
+
 def test_llama_2_7b_fits_eight_gpus_under_fsdp():
     for options in ({}, {"fp32_parameters": True}, {"reshard": False}):
         policy = Policy(data=8, zero=3, **options)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commeff.cluster import FatTree, Rails
 from commeff.experiments.planning.calibrate import Calibration, calibrated, errors, read_steps
 from commeff.experiments.planning.question import read_question
 from tests.experiments.planning.test_plan import found, plan
@@ -52,7 +54,9 @@ def test_a_plan_is_made_on_the_calibrated_machine(tmp_path):
 
 def test_every_latency_is_scaled_by_one_factor_and_every_rate_of_kernels_by_the_other():
     plain = read_question(WORDS)
+    plain = replace(plain, cluster=replace(plain.cluster, network=Rails(FatTree((2,), (1,), hop=1e-6))))
     own = Calibration(efficiency=0.5, latency=3.0).of(plain)
+    assert own.cluster.network == Rails(FatTree((2,), (1,), hop=3e-6))
     for link in ("intra", "inter"):
         assert getattr(own.cluster, link).latency == 3 * getattr(plain.cluster, link).latency
         assert getattr(own.cluster, link).bandwidth == getattr(plain.cluster, link).bandwidth

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from commeff.cluster import Crossbar, FatTree, Rails
 from commeff.experiments.planning.explain import explain, neighbours
 from commeff.experiments.planning.question import read_question
 from commeff.planner import Policy
@@ -16,13 +17,25 @@ from tests.experiments.planning.test_plan import found, plan
 WORDS = ["model=gpt3-13b", "gpus=32", "global_batch=64"]
 
 
+TREE = FatTree((2,), (1,), hop=1e-4)
+
+
+@pytest.mark.parametrize("network", [Crossbar(), TREE, Rails(TREE), Rails(TREE, pxn=False)])
 @pytest.mark.parametrize("overlap", ["none", "partial", "full"])
 @pytest.mark.parametrize(
-    "policy", [Policy(4, 4, 2, zero=1), Policy(data=32, zero=3), Policy(8, 2, 2, recompute="full")]
+    "policy",
+    [
+        Policy(4, 4, 2, zero=1),
+        Policy(data=32, zero=3),
+        Policy(8, 2, 2, recompute="full"),
+        Policy(2, 4, 4, recompute="full", recompute_stages=2, offload_checkpoints=True),
+    ],
 )
-def test_derivatives_add_up_to_one(policy, overlap):
+def test_derivatives_add_up_to_one(policy, overlap, network):
     """A step twice as long on a machine twice as slow: Euler's theorem on homogeneous functions."""
     question, policy = read_question(WORDS), replace(policy, overlap=overlap)
+    slow = replace(question.cluster.gpu, host_bandwidth=1e8)
+    question = replace(question, cluster=replace(question.cluster, network=network, gpu=slow))
     rows = explain(question, policy, question.predict(policy))["machine"]
     assert sum(row["derivative"] for row in rows) == pytest.approx(1, abs=0.01)
     assert all(row["saved_by_twice"] >= 0 and row["derivative"] >= 0 for row in rows)
