@@ -25,6 +25,7 @@ from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.build import participation
+from commeff.experiments.config.schema import over_mesh
 from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.computing import work
@@ -126,6 +127,8 @@ class Modeller:
         """
         if clocked(config):
             raise ValueError("seconds are modelled of runs without speeds: these have a clock of their own")
+        if over_mesh(config):
+            raise ValueError("seconds are modelled of whole models, and this run splits its own: see `commeff plan`")
         strategy, sent = self.profile(config)
         given, gpu, cluster = place.step_seconds, place.cluster.gpu, place.holding(config["workers"])
         compute = strategy.accumulate * (work(config).seconds(gpu) / place.efficiency if given is None else given)
@@ -149,8 +152,7 @@ class Modeller:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a profile depends on besides method, model and workers."""
-    given = {"seed": config.get("seed", 0), "collective": config.get("collective", "auto")}
-    return given | {"dtype": work(config).dtype}
+    return {"seed": config.get("seed", 0), "collective": config.get("collective", "auto"), "dtype": work(config).dtype}
 
 
 def places_of(
@@ -209,8 +211,7 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
     reached = [(run, run.record.reached(target.metric, target.level)) for run in ended if target]
     firsts = {run.seed: math.ceil(first["step"]) for run, first in reached if first is not None}
     seconds = {run.seed: timelines[run.cell.run].seconds(firsts[run.seed]) for run in ended if run.seed in firsts}
-    of = row.reached.of if row.reached else 0
-    return VariantSeconds("", config, timelines, firsts, seconds, of, note=note)
+    return VariantSeconds("", config, timelines, firsts, seconds, row.reached.of if row.reached else 0, note=note)
 
 
 def _compared(
@@ -220,8 +221,7 @@ def _compared(
     variant = rows[row.variant.number]
     if row.baseline is None or row.baseline is row.variant:
         return variant
-    numbers = row.variant.number, row.baseline.number
-    baseline = rows[row.baseline.number]
+    numbers, baseline = (row.variant.number, row.baseline.number), rows[row.baseline.number]
     speed_up = paired(baseline.seconds_to_target, variant.seconds_to_target, log=True)
     if baseline.short or variant.short or speed_up is None:
         return variant

@@ -125,6 +125,16 @@ def test_a_gpu_without_a_peak_for_the_numbers_is_said_so() -> None:
         Modeller().timeline(run.config, replace(place, cluster=replace(place.cluster, gpu=gpu)), 3)
 
 
+@pytest.mark.parametrize("cut", ["mesh.tensor=2", "mesh.shard=2 zero=3"])
+def test_seconds_of_a_split_model_are_not_those_of_a_whole_one(cut: str) -> None:
+    config, place = (
+        compose(["task=digits", "method=diloco", "mesh.worker=2", *cut.split()]),
+        read_place({"cluster": ETHERNET}),
+    )
+    with pytest.raises(ValueError, match="modelled of whole models"):
+        Modeller().timeline(config, place, 10)
+
+
 def test_a_run_in_16_bits_is_priced_at_their_peak() -> None:
     (run,) = runs(["psgd"], seeds=1)
     in_16 = {"task": run.config["task"], "precision": "bf16_mixed"}
