@@ -15,7 +15,7 @@ from commeff.planner.frameworks import FRAMEWORKS, Framework
 from commeff.planner.model import Model
 from commeff.planner.policies import Policies
 from commeff.planner.policy import Policy
-from commeff.planner.predict import Prediction, predict, timeline
+from commeff.planner.predict import Prediction, predict, stage_memory, timeline
 from commeff.planner.search import Plan, search
 from commeff.planner.timeline import Timeline
 from commeff.planner.worker_method import WorkerMethod
@@ -36,5 +36,6 @@ __all__ = [
     "estimate",
     "predict",
     "search",
+    "stage_memory",
     "timeline",
 ]

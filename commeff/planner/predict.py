@@ -9,7 +9,7 @@ import numpy as np
 from commeff.cluster import Cluster
 from commeff.planner.constants import HELD_OUT, MEASURED, Constants
 from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
-from commeff.planner.memory import PipelineStages
+from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import Numbers, Policies, PolicySetting
 from commeff.planner.policy import Policy
@@ -106,6 +106,28 @@ def timeline(
     policy.check(model, cluster, global_batch)
     setting = PolicySetting(model, cluster, global_batch, constants)
     return _played(policy, setting, _of_stages(policy, setting))
+
+
+def stage_memory(
+    model: Model, policy: Policy, cluster: Cluster, kept: float, *, global_batch: int, constants: Constants = MEASURED
+) -> list[float]:
+    """Bytes on a rank of each stage that keeps so many micro-batches while one of its layers goes backward.
+
+    Parameters
+    ----------
+    model : the transformer to be trained.
+    policy : the policy to be priced.
+    cluster : the GPUs and the links between them.
+    kept : micro-batches whose activations a stage keeps at once; of one chunk of several, that share of one.
+    global_batch : sequences in a step, over all ranks.
+    constants : what a real machine reaches of its data sheet.
+    """
+    policies, setting = Policies.of([policy]), PolicySetting(model, cluster, global_batch, constants)
+    layers = np.array(policy.layers_of(model)).reshape(policy.chunks, policy.pipeline).sum(axis=0)
+    stages = PipelineStages.uneven(model, layers, np.full(policy.pipeline, kept), policy.recomputing)
+    each = [PipelineStages(*(column[[i]] for column in vars(stages).values())) for i in range(policy.pipeline)]
+    parts = [memory(policies, setting, stage, worker_memory(policies, setting, stage)) for stage in each]
+    return [float(sum(numbers[0] for numbers in part.values())) for part in parts]
 
 
 def _of_stages(policy: Policy, setting: PolicySetting) -> list[StepParts]:

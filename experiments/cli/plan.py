@@ -57,7 +57,7 @@ def plan(
         typer.Option(help="Print the flags of a framework that runs the policy."),
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the pipeline: .pdf, .png or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the pipeline and its memory: .pdf, .png or .svg.")
     ] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the sweep, or the largest models.")] = None,
     run: Annotated[bool, typer.Option("--run", help="Bytes and memory of a run of `commeff train`.")] = False,

@@ -347,16 +347,18 @@ def show_zero(question: Question, as_json: bool) -> None:
 def draw_timeline(question: Question, path: Path) -> None:
     """The pipeline of one policy."""
     from commeff.experiments.planning import figures
-    from commeff.planner import timeline
+    from commeff.planner import stage_memory, timeline
 
     policy = question.one()
     samples = policy.data * policy.micro_batch
     whole = question.global_batch // samples
     shown = min(whole, 3 * policy.pipeline)
-    run = timeline(question.model, policy, question.cluster, global_batch=shown * samples, constants=question.constants)
+    subject, constants = (question.model, policy, question.cluster), question.constants
+    run = timeline(*subject, global_batch=shown * samples, constants=constants)
     words = f"{policy.schedule}, {policy.pipeline} stages, " + (
         f"{whole} micro-batches" if shown == whole else f"as with {shown} of the {whole} micro-batches"
     )
-    size = (9.0, 1.4 + 0.28 * policy.pipeline)
-    figures.save(path, size, lambda canvas: figures.timeline(canvas, run, words))
+    size = (9.0, 3.2 + 0.28 * policy.pipeline)
+    none, one = (stage_memory(*subject, k, global_batch=question.global_batch, constants=constants) for k in (0, 1))
+    figures.save(path, size, lambda canvas: figures.timeline(canvas, run, words, none, one))
     typer.echo(str(path), err=True)

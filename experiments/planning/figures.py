@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Patch
 
 from commeff.experiments.planning.bandwidth import Pace
+from commeff.experiments.planning.plan import GIB
 from commeff.experiments.planning.sweeps import BANDWIDTHS, Sweep
 from commeff.experiments.report.data.names import readable
 from commeff.experiments.report.draw.axes import logarithmic
@@ -31,9 +32,15 @@ def save(path: Path, size: tuple[float, float], draw: Callable[[Canvas], None]) 
         print_to(canvas, path)
 
 
-def timeline(canvas: Canvas, run: Timeline, title: str) -> None:
-    """Every task a block, a row for each stage, idle time left white; later chunks of a stage paler."""
-    axes = canvas.subplots()
+def timeline(canvas: Canvas, run: Timeline, title: str, none: Sequence[float], one: Sequence[float]) -> None:
+    """Every task a block, a row for each stage, idle time left white; later chunks of a stage paler. Below it the
+    memory of a rank of each stage.
+
+    Parameters
+    ----------
+    none, one : bytes of each stage that keeps no micro-batch, and one.
+    """
+    axes, below = canvas.subplots(2, sharex=True, height_ratios=(1 + 0.28 * len(run.events), 2))
     tasks = [event.task for stage in run.events for event in stage]
     many = max(task.micro_batch for task in tasks) >= FEW
     chunks = 1 + max(task.chunk for task in tasks)
@@ -46,8 +53,20 @@ def timeline(canvas: Canvas, run: Timeline, title: str) -> None:
                 middle = (event.start + event.end) / 2
                 label = str(event.task.micro_batch + 1)
                 axes.text(middle, stage, label, ha="center", va="center", fontsize=6, color="white")
-    axes.set(xlabel="seconds (modelled)", ylabel="stage", title=title, xlim=(0, run.seconds))
+    axes.set(ylabel="stage", title=title, xlim=(0, run.seconds))
+    below.set(xlabel="seconds (modelled)", ylabel="GiB of a rank")
+    frees = "W" if any(task.what == "W" for task in tasks) else "B"
+    tints = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(run.events)))
+    for events, tint, empty, full in zip(run.events, tints, none, one, strict=True):
+        kept = [(event.start, 1) for event in events if event.task.what == "F"]
+        kept = sorted([(0.0, 0), *kept, *((event.end, -1) for event in events if event.task.what == frees)])
+        times, changes = np.array(kept).T
+        held = (empty + (full - empty) * changes.cumsum() / chunks) / GIB
+        last = np.append(np.diff(times) > 0, True)  # of what happens at one time
+        below.step([*times[last], run.seconds], [*held[last], held[-1]], where="post", color=tint, linewidth=1.2)
     axes.set_yticks(range(len(run.events)), [str(i + 1) for i in range(len(run.events))])
+    for label, tint in zip(axes.get_yticklabels(), tints, strict=True):
+        label.set_color(tint)
     axes.invert_yaxis()
     axes.grid(False)
     kinds = [kind for kind in KINDS if any(task.what == kind for task in tasks)]

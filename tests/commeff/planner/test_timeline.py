@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
-from commeff.planner import Model, Policy, predict, timeline
+from commeff.planner import Model, Policy, predict, stage_memory, timeline
 from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.memory import micro_batches_in_flight
 from commeff.planner.policies import SCHEDULES, Policies, PolicySetting
@@ -102,6 +102,27 @@ def test_predict_is_the_event_loop_with_embedding_and_head_at_the_ends(schedule)
     run = timeline(model, policy, cluster, global_batch=64)
     inside = sum(p.breakdown["seconds"][part] for part in ("compute", "recompute", "tensor", "pipeline", "bubble"))
     assert inside == pytest.approx(run.seconds, rel=0.02 if schedule == "interleaved" else 1e-9)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"zero": 3, "recompute": "full", "sequence_parallel": True},
+        {"recompute": "full", "recompute_stages": 1, "stages": True},
+    ],
+)
+def test_the_fullest_stage_at_its_peak_has_the_memory_that_is_predicted(schedule, more):
+    model, cluster = Model(32, 4096, 32, 2048, 51200), Cluster.named("a100_selene", gpus=16)
+    chunks = 2 if schedule == "interleaved" else 1
+    if "stages" in more:
+        more = {**more, "stages": (4, 3, 5, 4, 4, 3, 5, 4) if chunks == 2 else (7, 9, 8, 8)}
+    policy = Policy(tensor=2, pipeline=4, data=2, schedule=schedule, chunks=chunks, **more)
+    peaks = timeline(model, policy, cluster, global_batch=64).peaks
+    none, one = (np.array(stage_memory(model, policy, cluster, kept, global_batch=64)) for kept in (0, 1))
+    fullest = (none + (one - none) * peaks / chunks).max()
+    assert fullest == pytest.approx(predict(model, policy, cluster, global_batch=64).memory_bytes, rel=1e-12)
 
 
 def test_equal_stages_may_be_named_and_uneven_ones_cost_more():

@@ -203,6 +203,19 @@ def test_figures_are_drawn(tmp_path, extra, ending):
     assert path.stat().st_size > 2000
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zero_bubble", "interleaved chunks=2"])
+def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatch, schedule):
+    drawn = []
+    monkeypatch.setattr("commeff.experiments.planning.figures.print_to", lambda canvas, path: drawn.append(canvas))
+    words = ["pipeline=4", "data=2", "global_batch=16", *f"schedule={schedule}".split()]
+    need = found(*SMALL, *words)["memory_bytes"]
+    plan(*SMALL, *words, "--timeline", str(tmp_path / "a.png"))
+    lines = [line.get_ydata() for line in drawn[0].axes[1].lines]
+    assert len(lines) == 4
+    assert max(map(max, lines)) == pytest.approx(need / 2**30, rel=1e-9)
+    assert all(line[-1] == pytest.approx(min(line)) for line in lines), "all is freed at the end"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
