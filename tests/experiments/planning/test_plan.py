@@ -210,10 +210,13 @@ def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatc
     words = ["pipeline=4", "data=2", "global_batch=16", *f"schedule={schedule}".split()]
     need = found(*SMALL, *words)["memory_bytes"]
     plan(*SMALL, *words, "--timeline", str(tmp_path / "a.png"))
-    lines = [line.get_ydata() for line in drawn[0].axes[1].lines]
+    lines = [np.array(line.get_ydata()) for line in drawn[0].axes[1].lines]
     assert len(lines) == 4
     assert max(map(max, lines)) == pytest.approx(need / 2**30, rel=1e-9)
     assert all(line[-1] == pytest.approx(min(line)) for line in lines), "all is freed at the end"
+    full = lines[0] > max(lines[0]) - 1e-9
+    if schedule == "1f1b":  # the next forward pass starts when a backward pass ends
+        assert full[full.argmax() : len(full) - full[::-1].argmax()].all(), "nothing is freed in between"
 
 
 @pytest.mark.parametrize(
