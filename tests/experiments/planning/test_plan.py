@@ -214,9 +214,8 @@ def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatc
     assert len(lines) == 4
     assert max(map(max, lines)) == pytest.approx(need / 2**30, rel=1e-9)
     assert all(line[-1] == pytest.approx(min(line)) for line in lines), "all is freed at the end"
-    full = lines[0] > max(lines[0]) - 1e-9
-    if schedule == "1f1b":  # the next forward pass starts when a backward pass ends
-        assert full[full.argmax() : len(full) - full[::-1].argmax()].all(), "nothing is freed in between"
+    if schedule == "1f1b":  # forward passes 4 to 8 of the first stage each leave it with four micro-batches
+        assert sum(lines[0] > max(lines[0]) - 1e-9) == 5
 
 
 @pytest.mark.parametrize(
