@@ -36,7 +36,7 @@ LINES = {  # of Python, with docstrings
     "experiments/reproduce": 5388,
     "experiments/run": 2752,
     "experiments/sinks": 207,
-    "experiments/tasks": 4925,
+    "experiments/tasks": 4939,
 }
 NOT_INSTALLED = {"experiments/studies"}
 SMALL = {"commeff": 1087, "experiments": 209, "experiments/conf": 1}  # files that are in no room

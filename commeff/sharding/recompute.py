@@ -71,19 +71,19 @@ RECOMPUTATIONS = {
 def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None = None) -> None:
     """Let the layers of a model keep less for backward, in place; gradients are the same bit by bit.
 
-    Apply it after `split` and before `Pipeline`. Where t tokens of width d pass f wide feed-forwards and h heads on T
-    tensor ranks, a rank keeps for a token of a Llama, and each of its layers,
+    Apply it after `split` and before `Pipeline`. Where t tokens of width d pass f wide feed-forwards, h heads and
+    e wide keys on T tensor ranks, a rank keeps for a token of a Llama, and each of its layers,
 
-        none         6 d + (4 d + 4 f + h) / T            with sequence parallelism   2 d + (8 d + 4 f + h) / T
+        none         6 d + (2 d + 2 e + 4 f + h) / T      with sequence parallelism   2 d + (6 d + 2 e + 4 f + h) / T
         selective    6 d + 4 f / T                                                    2 d + (4 d + 4 f) / T
         full         d                                                                d / T
         partitioned  d / T
 
     numbers: of each norm what comes in, what it is normalised to and what goes out, which sequence parallelism divides
-    but for the last of them, gathered; queries, keys and values, repeated to all heads, and what attention makes of
-    them; gate, its SiLU, the other half and the product; the logarithm of each head's sum. After the layers come 3 d +
-    V / T, with sequence parallelism d + (2 d + V) / T: the same of a norm, and the logits' exponentials. All of it for
-    each micro-batch in flight.
+    but for the last of them, gathered; queries, keys and values, and what attention makes of them; gate, its
+    SiLU, the other half and the product; the logarithm of each head's sum. After the layers come 3 d + V / T, with
+    sequence parallelism d + (2 d + V) / T: the same of a norm, and the logits' exponentials. All of it for each
+    micro-batch in flight.
 
     Parameters
     ----------

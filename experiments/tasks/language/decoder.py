@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+Beside = tuple[Tensor | None, ...]  # what the attention of every block gets besides; first a mask
+
 
 class TransformerBlock(nn.Module):
     """x + drop(attention(norm(x))), then x + drop(feedforward(norm(x))), where drop is dropout."""
@@ -19,9 +21,9 @@ class TransformerBlock(nn.Module):
         self.feedforward_norm, self.feedforward = norm(), feedforward
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(b, t, width) -> (b, t, width), with the mask of the attention."""
-        x = x + self.drop(self.attention(self.attention_norm(x), mask))
+    def forward(self, x: Tensor, beside: Beside) -> Tensor:
+        """(b, t, width) -> (b, t, width)."""
+        x = x + self.drop(self.attention(self.attention_norm(x), *beside))
         out: Tensor = x + self.drop(self.feedforward(self.feedforward_norm(x)))
         return out
 
@@ -48,14 +50,14 @@ class Decoder(nn.Module, ABC):
 
         With targets (b, t), what a `commeff.sharding.LossLinear` as the head makes of both.
         """
-        mask, x = self.mask(tokens), self.embed(tokens)
+        beside, x = self.beside(tokens), self.embed(tokens)
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, beside)
         return self.unembed(x, *targets)
 
-    def mask(self, tokens: Tensor) -> Tensor | None:
+    def beside(self, tokens: Tensor) -> Beside:
         """The positions that each one reads, if documents are separate."""
-        return None if self.separator is None else within(tokens, self.separator)
+        return (None if self.separator is None else within(tokens, self.separator),)
 
     @abstractmethod
     def embed(self, tokens: Tensor) -> Tensor:

@@ -23,10 +23,10 @@ class Attention(nn.Module):
         self.inputs = nn.Linear(width, 3 * heads * head_width, bias=bias)  # queries, keys and values
         self.project = nn.Linear(heads * head_width, width, bias=bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(b, t, width) -> (b, t, width). How many heads there are is read from the width of what comes out.
 
-        mask : (b, 1, t, t), which positions read which; all before them, and themselves, unless given.
+        mask : (b, 1, t, t), which positions read which; all before them, and themselves, if None.
         """
         split = self.inputs(x).unflatten(-1, (3, -1, self.head_width))  # (b, t, 3, heads, head_width)
         queries, keys, values = split.transpose(1, 3).unbind(2)

@@ -9,61 +9,69 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from commeff import require
-from commeff.experiments.tasks.language.decoder import Decoder, TransformerBlock
+from commeff.experiments.tasks.language.decoder import Beside, Decoder, TransformerBlock
 from commeff.experiments.tasks.language.gpt import initialise
 
 
-def rotate(x: Tensor, base: float) -> Tensor:
-    """Rotary positions (arXiv 2104.09864): number pair (i, i + w/2) of position t is turned by t base^(-2i/w).
+def turns(tokens: Tensor, head_width: int, base: float) -> tuple[Tensor, Tensor]:
+    """The cosines and sines of rotary positions, (t, 1, w/2) each: pair i at position t turns by t base^(-2i/w).
+
+    tokens : (b, t), of which only t counts.
+    """
+    half = head_width // 2
+    rates = base ** (-torch.arange(half, device=tokens.device, dtype=torch.float32) / half)
+    angles = torch.arange(tokens.shape[1], device=tokens.device, dtype=torch.float32)[:, None, None] * rates
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary positions (arXiv 2104.09864): number pair (i, i + w/2) of each position is turned by its angle.
 
     Parameters
     ----------
     x : (b, t, heads, w)
         Queries or keys; w is even.
-    base : float
-        The slowest pair turns by about 1/base a position.
+    cosine, sine : (t, 1, w/2)
+        Of the angles, as `turns` gives them.
 
     Examples
     --------
     The product of a query and a key depends on how far apart they are, not on where:
 
     >>> q, k = torch.randn(2, 1, 1, 1, 8, dtype=torch.float64)
-    >>> turned = [rotate(v.expand(1, 5, 1, 8), base=100.0)[0, :, 0] for v in (q, k)]
+    >>> angles = turns(torch.zeros(1, 5), head_width=8, base=100.0)
+    >>> turned = [rotate(v.expand(1, 5, 1, 8), *angles)[0, :, 0] for v in (q, k)]
     >>> bool(torch.isclose(turned[0][1] @ turned[1][3], turned[0][2] @ turned[1][4]))
     True
     """
-    half = x.shape[-1] // 2
-    rates = base ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    angles = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)[:, None, None] * rates  # (t, 1, w/2)
-    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    left, right = x[..., :half], x[..., half:]
+    cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
+    left, right = x.chunk(2, -1)
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), -1)
 
 
 class GroupedAttention(nn.Module):
     """Causal self-attention in which several query heads share a head of keys and values (arXiv 2305.13245)."""
 
-    def __init__(self, width: int, heads: int, kv_heads: int, base: float) -> None:
+    def __init__(self, width: int, heads: int, kv_heads: int) -> None:
         super().__init__()
-        self.head_width, self.base = width // heads, base
+        self.head_width = width // heads
         self.queries = nn.Linear(width, width, bias=False)
         self.keys = nn.Linear(width, kv_heads * self.head_width, bias=False)
         self.values = nn.Linear(width, kv_heads * self.head_width, bias=False)
         self.project = nn.Linear(width, width, bias=False)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, *angles: Tensor) -> Tensor:
         """(b, t, width) -> (b, t, width). How many heads there are is read from the widths of what comes out.
 
-        mask : (b, 1, t, t), which positions read which; all before them, and themselves, unless given.
+        mask : (b, 1, t, t), which positions read which; all before them, and themselves, if None.
+        angles : of the rotary positions, as `rotate` takes them.
         """
         queries, keys, values = (
             linear(x).unflatten(-1, (-1, self.head_width)) for linear in (self.queries, self.keys, self.values)
         )
-        queries, keys = rotate(queries, self.base), rotate(keys, self.base)
+        queries, keys = rotate(queries, *angles), rotate(keys, *angles)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))
-        shared = queries.shape[1] // keys.shape[1]
-        keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
-        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)
+        mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None, enable_gqa=True)
         out: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -129,7 +137,7 @@ class Llama(Decoder):
         separator: int | None = None,
     ) -> None:
         super().__init__()
-        self.separator, self.base = separator, base
+        self.separator, self.base, self.head_width = separator, base, width // heads
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         inner = -(-8 * width // (3 * 256)) * 256 if inner is None else inner
         require.at_least(1, vocabulary=vocabulary, layers=layers, width=width, inner=inner)
@@ -147,7 +155,7 @@ class Llama(Decoder):
         self.tokens = nn.Embedding(vocabulary, width)
         norm = partial(nn.RMSNorm, width, eps=1e-5)
         halves = (
-            (GroupedAttention(width, heads, self.kv_heads, base), GatedFeedforward(width, inner)) for _ in range(layers)
+            (GroupedAttention(width, heads, self.kv_heads), GatedFeedforward(width, inner)) for _ in range(layers)
         )
         self.blocks = nn.Sequential(*(TransformerBlock(norm, *pair) for pair in halves))
         self.norm = norm()
@@ -160,3 +168,7 @@ class Llama(Decoder):
         """Tokens (b, t) -> what the first block gets (b, t, width)."""
         x: Tensor = self.tokens(tokens)
         return x
+
+    def beside(self, tokens: Tensor) -> Beside:
+        """The mask of the attention, and the angles of the positions."""
+        return (*super().beside(tokens), *turns(tokens, self.head_width, self.base))

@@ -22,7 +22,7 @@ LLAMA_LAYERS = Layers(
     lambda model, x, tokens, *targets: model.unembed(x, *targets),
     first=("tokens",),
     last=("norm", "head"),
-    beside=lambda model, tokens, *targets: model.mask(tokens),
+    beside=lambda model, tokens, *targets: model.beside(tokens),
     informed=True,
 )
 GPT_LAYERS = replace(LLAMA_LAYERS, first=("tokens", "positions"))

@@ -59,10 +59,11 @@ def test_gradients_are_equal_bit_by_bit(make, layers, kind):
     assert all(torch.equal(plain, again) for plain, again in zip(*models, strict=True))
 
 
-def of_a_layer(kind, d, f, h, size, sequence):
+def of_a_layer(kind, d, e, f, h, size, sequence):
     """What is kept of a layer and token, as `recompute` has it."""
+    inside = 2 * d + 2 * e + 4 * f + h
     return {
-        "none": 2 * d + (8 * d + 4 * f + h) / size if sequence else 6 * d + (4 * d + 4 * f + h) / size,
+        "none": 2 * d + (4 * d + inside) / size if sequence else 6 * d + inside / size,
         "selective": 2 * d + (4 * d + 4 * f) / size if sequence else 6 * d + 4 * f / size,
         "full": d / size if sequence else d,
         "partitioned": d / size,
@@ -70,9 +71,9 @@ def of_a_layer(kind, d, f, h, size, sequence):
 
 
 def formula(shape, kind, size=1, sequence=False):
-    layers, d, heads, _, f, vocabulary, b, t = shape
+    layers, d, heads, kv_heads, f, vocabulary, b, t = shape
     last = d + (2 * d + vocabulary) / size if sequence else 3 * d + vocabulary / size
-    return b * t * (layers * of_a_layer(kind, d, f, heads, size, sequence) + last)
+    return b * t * (layers * of_a_layer(kind, d, d * kv_heads // heads, f, heads, size, sequence) + last)
 
 
 @pytest.mark.parametrize("kind", ["none", "selective", "full"])
@@ -202,11 +203,11 @@ def test_a_pipeline_keeps_those_of_all_micro_batches_in_flight():
 
     Where gradients of inputs and of parameters are apart, torch 2.13 holds a third of it until the batch has ended.
     """
-    layers, d, heads, _, f, _, b, t = SHAPES[2]
+    layers, d, heads, kv_heads, f, _, b, t = SHAPES[2]
     ranks = on_processes(2, lambda: by_case(SCHEDULES, in_stages))
     for schedule, order in SCHEDULES.items():
         rank = order.ranks(2)[1 if order.turns else 0]
-        stage = layers / 2 / order.chunks * b * t * of_a_layer("none", d, f, heads, 1, False)
+        stage = layers / 2 / order.chunks * b * t * of_a_layer("none", d, d * kv_heads // heads, f, heads, 1, False)
         flying, kept = IN_FLIGHT[schedule], ranks[rank][schedule] / stage
         most = flying + (order.chunks * PARTS - flying) * order.splits / 3
         assert flying <= kept <= 1.03 * most, schedule
