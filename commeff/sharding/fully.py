@@ -84,7 +84,7 @@ def fully(model: nn.Module, mesh: Mesh, precision: str = "fp32") -> None:
     attributes = {name: vars(parameter).copy() for name, parameter in model.named_parameters()}
     places = {(module, key): tensor for module in model.modules() for key, tensor in module._parameters.items()}
     dtype, _, sums = named_precision(precision)
-    named, policy = list(_units(model)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums or dtype)
+    named, policy = list(units(model)), MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=sums or dtype)
     # The stage, and in it 0 for what lies outside of all units, which backward finishes last; and FSDP's module.
     unit_of: dict[nn.Parameter, tuple[tuple[int, int], nn.Module]] = {}
     for number, root in stages_here(model).items() or [(0, model)]:
@@ -160,7 +160,8 @@ def aside(module: nn.Module) -> Iterator[None]:
         axis.bytes = sent
 
 
-def _units(model: nn.Module) -> Iterator[nn.Module]:
+def units(model: nn.Module) -> Iterator[nn.Module]:
+    """What is gathered together: the elements of every nn.Sequential and nn.ModuleList that have parameters."""
     for name, module in model.named_modules():
         above, _, key = name.rpartition(".")
         listed = key.isdigit() and isinstance(model.get_submodule(above), (nn.Sequential, nn.ModuleList))

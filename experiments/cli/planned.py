@@ -42,7 +42,7 @@ def show_run(settings: list[str], plugins: Sequence[Choice], store: Path, as_jso
         "held between two steps, and at its peak, with Python, data, evaluation and checkpoints\n"
     )
     if costs.peak is None:
-        typer.echo("The peak is not known: stages, micro-batches, zero=3, or a task that reads numbers of the model.\n")
+        typer.echo("The peak is not known: the task reads numbers of the model.\n")
     if costs.note:
         typer.echo(f"Of who takes part: {costs.note}.\n")
     known = {key: f"{measured[key]:,.0f}" for key in predicted if key in measured}

@@ -108,9 +108,7 @@ def _on_mesh(config: Mapping[str, Any], task: Task, method: Strategy) -> Forecas
         sizes = dict.fromkeys(("parameters", "gradients"), worker.parameters.nbytes) if config["zero"] == 3 else None
         if not held:
             held = (sizes or model_bytes(worker)) | {"method": sum(traffic.memory_bytes.values())}
-            # Neither what stages send nor the gathering of stage 3 can be played.
-            can = config["zero"] < 3 and config["mesh"]["pipeline"] * config["micro_batches"] == 1
-            most = most_bytes(config, task, strategy, traffic, sum(held.values()), worker) if can else None
+            most = most_bytes(config, task, strategy, traffic, sum(held.values()), worker)
     inside, activations = _inside(config, task, method.accumulate)
     sent.update(inside)
     if named_precision(config["precision"]).scaled:  # each step all ranks learn whether gradients are finite: a float32

@@ -12,11 +12,13 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -30,6 +32,7 @@ from commeff.profiling.live import preserved
 from commeff.profiling.rehearsal import Blank
 from commeff.replicas import ShardedWorker
 from commeff.replicas.engines import engine_in
+from commeff.sharding.schedules import SCHEDULES
 from commeff.training.evaluation import measure_final, yardsticks_of_pieces
 from commeff.training.on_device import OnDevice
 from commeff.training.run import Run
@@ -121,8 +124,8 @@ def most_bytes(
     worker: ShardedWorker | None = None,
 ) -> int | None:
     """Bytes that the first process has at once beside its data: of models, steps, evaluations and checkpoints. One step
-    of each kind is played, of all workers, and those after a checkpoint while its copy is there. None where that needs
-    numbers.
+    of each kind is played, of all workers, and those after a checkpoint while its copy is there. Evaluation over
+    several stages is left out: it needs what the last one sends. None where that needs numbers.
 
     Parameters
     ----------
@@ -133,10 +136,10 @@ def most_bytes(
     worker : its piece of one, played, where workers lie on several processes.
     """
     played = _Shapes(task, "meta")
-    before = 0 if worker is None else sum(model_bytes(worker).values())
+    before = 0 if worker is None else _between(config, worker)
     writers = config["nproc"] if worker is None else 1  # whose states the first process copies
     try:
-        with preserved(strategy), Peak() as peak:
+        with preserved(strategy), _stages_alone(config, worker), Peak() as peak:
             run, loss = _whole(config, played, strategy) if worker is None else _piece(config, played, strategy, worker)
             batches = run.draw(played)
             gradient = run.gradient(loss, batches, config["l2"])
@@ -146,9 +149,11 @@ def most_bytes(
                 if 0 < config["checkpoint_every"] < config["steps"]:
                     _copy(run, writers, copies)
             del batches
-            run.record(played, None)
+            if evaluated := worker is None or worker.mesh.degrees["pipeline"] == 1:
+                run.record(played, None)
             _copy(run, writers, copies)
-            measure_final(played, run.replicas, run.communicator, run.began)
+            if evaluated:
+                measure_final(played, run.replicas, run.communicator, run.began)
     except (NotImplementedError, RuntimeError, TypeError):
         return None
     most = before + peak.most
@@ -166,8 +171,45 @@ def _piece(config: Mapping[str, Any], task: Task, strategy: Strategy, worker: Sh
     """The same where workers lie on several processes."""
     communicator, nproc = _communicator(config, config["workers"]), config["nproc"]
     run = Run.start(worker, strategy, communicator, Communicator(nproc, transport=Blank(nproc, 0)))
-    run.began = yardsticks_of_pieces(task, worker, communicator)
+    if worker.mesh.degrees["pipeline"] == 1:
+        run.began = yardsticks_of_pieces(task, worker, communicator)
     return run, objective(task, worker.computation.vocabulary)
+
+
+def _between(config: Mapping[str, Any], worker: ShardedWorker) -> int:
+    """Bytes of parameters and gradients that are there in every step.
+
+    Stage 3 is played as stage 2. It has its shards, and gathers what no unit has, and two units: one computes, the next
+    one is on its way. Where a schedule splits backward in two, it has all of them.
+    """
+    if config["zero"] < 3:
+        return sum(model_bytes(worker).values())
+    from commeff.sharding.fully import units  # with FSDP, which takes half as long to import as torch
+
+    (model,) = worker.computation.modules
+    split = SCHEDULES[config["mesh"]["schedule"]].splits
+    sizes = sorted(sum(p.nbytes for p in unit.parameters()) for unit in units(model))
+    whole = sum(p.nbytes for p in worker.computation.parameters.values())
+    return 2 * worker.parameters.nbytes + whole - (0 if split else sum(sizes[:-2]))
+
+
+@contextmanager
+def _stages_alone(config: Mapping[str, Any], worker: ShardedWorker | None) -> Iterator[None]:
+    """Of the stages of a pipeline only this rank's compute, on tensors without memory. The others send nothing."""
+    if worker is None or config["mesh"]["pipeline"] * config["micro_batches"] == 1:
+        yield
+        return
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    axis = worker.mesh.axis("pipeline")
+    dist.init_process_group("fake", rank=0, world_size=axis.size, store=FakeStore())
+    try:
+        axis.group = group = cast(dist.ProcessGroup, dist.group.WORLD)
+        kind = dist.ProcessGroup.BackendType.CUSTOM
+        group._register_backend(torch.device("meta"), kind, group._get_backend(torch.device("cpu")))
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 def _communicator(config: Mapping[str, Any], processes: int) -> Communicator:

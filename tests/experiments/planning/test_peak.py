@@ -47,6 +47,8 @@ LLAMA = "task=language task.data=FOLDER/text model=llama_15m task.context=64 tas
         f"{DIGITS} method=choco",
         f"{LLAMA} mesh.tensor=2",
         f"{LLAMA} mesh.shard=2 zero=2 optimizer=adamw",
+        f"{LLAMA} mesh.shard=2 zero=3",
+        f"{LLAMA} mesh.pipeline=2 micro_batches=4",
     ],
 )
 def test_the_peak_is_that_of_the_process(tmp_path: Path, words: str) -> None:
@@ -81,11 +83,27 @@ def test_a_rank_of_a_mesh_has_its_share_at_its_peak_too(monkeypatch: pytest.Monk
     assert zero_1.peak > zero_1.states
 
 
-@pytest.mark.parametrize("words", [f"mesh.{w}" for w in ("shard=2 zero=3", "pipeline=2", "shard=2 micro_batches=2")])
-def test_nothing_is_said_of_what_a_played_mesh_cannot_do(words: str, tmp_path: Path) -> None:
-    (tmp_path / "text").write_bytes(bytes(range(256)) * 20)
-    small = f"task=language task.data={tmp_path}/text model=llama_40k task.context=16 task.batch=4 steps=2"
-    assert forecast(compose([*small.split(), *words.split()])).peak is None
+def small_peak(folder: Path, words: str) -> int:
+    (folder / "text").write_bytes(bytes(range(256)) * 20)
+    small = f"task=language task.data={folder}/text model=llama_1m task.context=64 task.batch=32 task.probe=2 steps=2"
+    told = forecast(compose([*small.split(), *words.split()]))
+    assert told.peak is not None
+    assert told.peak > told.states
+    return told.peak
+
+
+def test_schedules_and_shards_hold_what_they_must(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All micro-batches are in flight with GPipe, at most as many as stages with 1F1B; shards are parts of a model."""
+    monkeypatch.setattr(forecasting, "resident", lambda: (0, 0))
+    staged = "mesh.pipeline=2 micro_batches=8 schedule="
+    flying = {kind: small_peak(tmp_path, f"{staged}{kind}") for kind in ("gpipe", "1f1b", "interleaved")}
+    assert flying["gpipe"] > 2 * flying["1f1b"]
+    assert flying["1f1b"] < flying["interleaved"] < flying["gpipe"]
+    whole, parts = (small_peak(tmp_path, f"mesh.shard=2 micro_batches={n}") for n in (1, 8))
+    assert parts < whole
+    stages = [small_peak(tmp_path, f"mesh.shard=4 zero={zero} micro_batches=2 optimizer=adamw") for zero in range(4)]
+    assert stages[:3] == sorted(stages[:3], reverse=True)
+    assert stages[3] < stages[1]  # it gathers two of four layers, and all that lies outside of them
 
 
 @pytest.mark.parametrize("option", [["--search"], ["--largest"], ["--method", "dp"], ["--top", "3"]])
