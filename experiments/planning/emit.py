@@ -7,8 +7,7 @@ Megatron-LM's are those of its core 0.14 and 0.15, torchtitan's those of 0.2.2, 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from commeff import require
 from commeff.experiments.planning.models import named
@@ -172,41 +171,29 @@ def commeff(question: Question, policy: Policy) -> list[str]:
     question : what `commeff plan` was called with.
     policy : the policy that is to run.
     """
+    from commeff.experiments.config.policies import CHUNKS, settings_of  # with torch
+
     _dense("commeff", question.model)
-    chunks = (2,) if policy.schedule == "interleaved" else (1,)
-    wide = policy.precision == "bf16" and policy.data > policy.workers and not policy.half_gradients
     whole = policy.offload_checkpoints or policy.sequence_parallel  # inputs wait on the host, or are divided already
     never = {"context": (1,), "partition_checkpoints": (False,) if whole else (False, True)}
-    _allow("commeff", policy, True, schedule=PIPELINES, precision=("fp32", "bf16", "fp16"), chunks=chunks, **never)
-    moved = "offloaded" if policy.offload_checkpoints else "partitioned" if policy.partition_checkpoints else "full"
-    values: dict[str, Any] = {
-        "task": "language",
-        **_decoder(question.model),
-        "task.context": question.model.sequence,
-        "task.batch": question.global_batch // policy.workers,
-        "mesh.worker": policy.workers,
-        "mesh.pipeline": policy.pipeline,
-        "mesh.shard": policy.data // policy.workers,
-        "mesh.tensor": policy.tensor,
-        "mesh.schedule": policy.schedule if policy.pipeline > 1 else "1f1b",
-        "micro_batches": question.global_batch // (policy.data * policy.micro_batch),
-        "recompute": moved if policy.recompute == "full" else policy.recompute,
-        "zero": policy.zero if policy.data > policy.workers else 0,
-        "precision": "bf16_reduce_fp32" if wide else policy.precision,
-        "sequence": str(policy.sequence_parallel and policy.tensor > 1).lower(),
-    }
-    return [*(f"{name}={value}" for name, value in values.items()), *method_words(policy.worker_method)]
+    may = {"schedule": CHUNKS, "chunks": (CHUNKS.get(policy.schedule),), "loss_chunks": (policy.loss_chunks,)}
+    _allow("commeff", policy, True, precision=("fp32", "bf16", "fp16"), **may, **never)
+    values: dict[str, Any] = {"task": "language", **_decoder(question.model), "task.context": question.model.sequence}
+    values |= settings_of(policy, question.global_batch)
+    words = (f"{name}={str(value).lower()}" for name, value in values.items())
+    return [*words, *method_words(policy.worker_method)]
 
 
 def _decoder(model: Model) -> dict[str, Any]:
     """The preset of the same shape, or a GPT of these sizes, whose vocabulary is that of its text."""
-    from commeff.experiments.tasks.language.presets import PRESETS  # with torch
+    from commeff.experiments.config.policies import shape
+    from commeff.experiments.tasks.language import PRESETS
+    from commeff.experiments.tasks.shapes import shapes_only
 
     for name, preset in PRESETS.items():
-        of = cast("partial[Any]", preset).keywords
-        sizes = of["layers"], of["width"], of["heads"], model.sequence, of["vocabulary"]
-        more = of.get("head_width"), of.get("kv_heads"), of.get("inner"), "base" in of, of.get("tied", True)
-        if _sizes(Model(*sizes, *more)) == _sizes(model):
+        with shapes_only():
+            known = shape(preset(), model.sequence)
+        if _sizes(known) == _sizes(model):
             return {"model": name}
     plain = Model(model.layers, model.hidden, model.heads, model.sequence, model.vocab)
     if _sizes(model) != _sizes(plain):

@@ -3,7 +3,7 @@
 A run's modelled seconds are those of its own method, compressor, topology, workers and steps: `commeff.profile` says
 what it sends, `computing` how long a worker computes, and `commeff.cluster.modelled` how long sending takes and what of
 it computing hides; encoding and decoding take what `commeff.cluster.codecs` says. Workers are equally fast, and nobody
-else uses the network.
+else uses the network. Of a run over a mesh, `commeff.planner.predict` says what a step on its own mesh takes.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from commeff.cluster.billing import Billing
 from commeff.cluster.modelled import Modelled, modelled, modelled_present
-from commeff.cluster.places import Place, read_places
+from commeff.cluster.places import EFFICIENCY, Place, read_places
 from commeff.communicator import Communicator
 from commeff.compressors import Layout
 from commeff.core.strategy import Strategy
 from commeff.experiments.config import build
 from commeff.experiments.config.build import participation
+from commeff.experiments.config.meshes import mesh_size
 from commeff.experiments.config.schema import over_mesh
 from commeff.experiments.config.settings import clocked, participates
 from commeff.experiments.report.data.analysis import Analysis
@@ -38,6 +40,8 @@ from commeff.experiments.tasks.work import Work
 from commeff.profiling import Attended, Profile, attended, profile
 
 INFINITE = 1e30  # bytes/s, with which latency alone is left
+PREDICTED = "of its mesh, by the planner"
+COMPUTING = ("compute", "recompute", "optimizer")  # of a predicted step; the rest is exposed
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +132,33 @@ class Modeller:
         if clocked(config):
             raise ValueError("seconds are modelled of runs without speeds: these have a clock of their own")
         if over_mesh(config):
-            raise ValueError("seconds are modelled of whole models, and this run splits its own: see `commeff plan`")
+            return self._predicted(config, place, steps)
         strategy, sent = self.profile(config)
         given, gpu, cluster = place.step_seconds, place.cluster.gpu, place.holding(config["workers"])
         compute = strategy.accumulate * (work(config).seconds(gpu) / place.efficiency if given is None else given)
         if participates(config):
             return modelled_present(self._attended(config, steps), cluster, steps=steps, compute=compute)
         return modelled(sent, cluster, steps=steps, compute=compute)
+
+    def _predicted(self, config: Mapping[str, Any], place: Place, steps: int) -> Modelled:
+        """The timeline of a run over a mesh: each step takes what the planner says of the mean one."""
+        if participates(config):
+            raise ValueError("participation must be left out over a mesh for modelled seconds: they are of all workers")
+        if self._layout is not None or place.step_seconds is not None or place.efficiency != EFFICIENCY:
+            raise ValueError(
+                "step_seconds, efficiency and parameters must be left out for seconds of a run over a mesh: "
+                "the planner counts what each of its GPUs computes"
+            )
+        from commeff.experiments.config.policies import planned  # with the planner
+        from commeff.planner import predict
+
+        model, policy, batch = planned(config)
+        step = predict(model, policy, place.cluster.with_gpus(policy.gpus), global_batch=batch)
+        seconds = step.breakdown["seconds"]
+        exposed = {part: np.full(steps, each) for part, each in seconds.items() if each > 0 and part not in COMPUTING}
+        computing = np.full((steps, 1), sum(seconds[part] for part in COMPUTING))
+        ends = step.step_seconds * np.arange(1, steps + 1, dtype=np.float64)[:, None]
+        return Modelled(exposed, exposed, computing, ends)
 
     def _attended(self, config: Mapping[str, Any], steps: int) -> Attended:
         """What the workers that are present send in a run."""
@@ -183,13 +207,18 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
     def linked(number: int, bandwidth: float) -> Modelled:
         """A variant's steps to the target with links of another bandwidth."""
         config, steps = rows[number].config, max(rows[number].steps_to_target.values())
-        return modeller.timeline(config, place.with_link(bandwidth, config["workers"]), steps)
+        return modeller.timeline(config, place.with_link(bandwidth, _gpus(config)), steps)
 
     compared = {row.variant.number: _compared(row, rows, linked) for row in analysis.rows}
     base = rows[analysis.baselines[0].number] if analysis.baselines else None
-    jobs = [work(row.config) for row in rows.values() if row.timelines]
+    jobs = [work(row.config) for row in rows.values() if row.timelines and not over_mesh(row.config)]
     same = jobs[0] if len({job.flops for job in jobs}) == 1 else None
     return Wallclock(place, compared, same, _latency_share(base, place, modeller))
+
+
+def _gpus(config: Mapping[str, Any]) -> int:
+    """A worker is on one, unless it lies on several."""
+    return max(config["workers"], mesh_size(config) if over_mesh(config) else 1)
 
 
 def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[str, Target]) -> VariantSeconds:
@@ -205,7 +234,7 @@ def _modelled(row: TableRow, place: Place, modeller: Modeller, targets: Mapping[
             for name, run in runs.items()
         }
         config = next(iter(runs.values())).record.parts
-        note = modeller.profile(config)[1].note
+        note = PREDICTED if over_mesh(config) else modeller.profile(config)[1].note
     except Exception as error:  # a plug-in's own code runs here
         return VariantSeconds(" ".join(str(error).split()) or type(error).__name__)
     reached = [(run, run.record.reached(target.metric, target.level)) for run in ended if target]
@@ -223,7 +252,8 @@ def _compared(
         return variant
     numbers, baseline = (row.variant.number, row.baseline.number), rows[row.baseline.number]
     speed_up = paired(baseline.seconds_to_target, variant.seconds_to_target, log=True)
-    if baseline.short or variant.short or speed_up is None:
+    two_kinds = over_mesh(baseline.config) != over_mesh(variant.config)  # of modelled seconds, which do not compare
+    if baseline.short or variant.short or speed_up is None or two_kinds:
         return variant
 
     def slowness(bandwidth: float) -> float:
@@ -239,7 +269,7 @@ def _compared(
 
 
 def _latency_share(base: VariantSeconds | None, place: Place, modeller: Modeller) -> float | None:
-    if base is None or not base.timelines:
+    if base is None or not base.timelines or over_mesh(base.config):
         return None
     n, (_, traffic) = base.config["workers"], modeller.profile(base.config)
     steps = range(traffic.first, traffic.first + traffic.period)

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from commeff.cluster.modelled import Modelled
+from commeff.experiments.config.schema import over_mesh
 from commeff.experiments.report.data.analysis import Analysis
 from commeff.experiments.report.data.names import called, quoted
 from commeff.experiments.report.data.quantities import span
@@ -40,7 +41,10 @@ from commeff.experiments.report.draw.plots import (
     wide,
 )
 
-KINDS = ("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server", "coding")
+KINDS = (
+    *("all_reduce", "all_gather", "mix", "to_server", "from_server", "ring", "tree", "server", "coding"),
+    *("tensor", "pipeline", "data", "workers", "bubble", "offload"),  # of runs over a mesh
+)
 WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
@@ -85,12 +89,15 @@ def assumptions(analysis: Analysis, clocks: Sequence[Wallclock]) -> str:
     pace = f"computing takes {words.pop()}" if len(words) == 1 else f"computing takes on {'; '.join(computing)}"
     shares = [f"{clock.place.name} {clock.latency_share:.0%}" for clock in clocks if clock.latency_share is not None]
     base = analysis.baselines[0].name if analysis.baselines else ""
+    over = any(row.timelines and over_mesh(row.config) for clock in clocks for row in clock.rows.values())
+    mesh = " Runs over a mesh instead take the steps that `commeff plan` predicts of their own mesh." * over
     latency = (
         f" Of the communication of {base}, latency is: {', '.join(shares)}; the rest is bandwidth." if shares else ""
     )
     return (
         f"Assumed: {pace}; communication takes what its profile costs on the described links, less what computing "
-        f"hides; compressing takes what was measured or is estimated; all workers are equally fast, one a GPU.{latency}"
+        "hides; compressing takes what was measured or is estimated; all workers are equally fast, one a GPU."
+        f"{mesh}{latency}"
     )
 
 

@@ -84,7 +84,7 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
             ["recompute=full", "tensor=2", "sequence_parallel=true", "partition_checkpoints=true"],
             "partition_checkpoints of commeff must be False",
         ),
-        ("commeff", ["loss_chunks=8"], "loss_chunks of commeff must be 1"),
+        ("torchtitan", ["zero=3", "loss_chunks=8"], "loss_chunks of torchtitan must be 1"),
         ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
         ("torchtitan", ["context=2"], "zero of torchtitan must be 2 or 3"),
         ("commeff", ["pipeline=4", "schedule=zero_bubble"], "schedule of commeff must be"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,16 +25,19 @@ from commeff.cluster.places import Place, read_place
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.plugins import adopt
+from commeff.experiments.config.policies import RunMethod
 from commeff.experiments.config.schema import ConfigError
+from commeff.experiments.data.manifest import DATA_SETS
 from commeff.experiments.grid.plan.spec import read_grid
 from commeff.experiments.report.data.analysis import analyse
 from commeff.experiments.report.data.computing import work
 from commeff.experiments.report.data.cross_over import HIGHEST, LOWEST, cross_over, in_words
-from commeff.experiments.report.data.wallclock import Modeller, places_of, wallclock
+from commeff.experiments.report.data.wallclock import COMPUTING, Modeller, places_of, wallclock
 from commeff.experiments.report.draw.scaling import scaling
 from commeff.experiments.report.draw.wallclock import speed_up
 from commeff.experiments.report.write.table_main import main_tables
 from commeff.experiments.report.write.writing import Report, write_report
+from commeff.planner import Model, Policy, predict
 from tests.experiments.report.report_stores import STEPS, Forged, forge
 
 ETHERNET = "ethernet_1g"
@@ -125,14 +131,116 @@ def test_a_gpu_without_a_peak_for_the_numbers_is_said_so() -> None:
         Modeller().timeline(run.config, replace(place, cluster=replace(place.cluster, gpu=gpu)), 3)
 
 
-@pytest.mark.parametrize("cut", ["mesh.tensor=2", "mesh.shard=2 zero=3"])
-def test_seconds_of_a_split_model_are_not_those_of_a_whole_one(cut: str) -> None:
-    config, place = (
-        compose(["task=digits", "method=diloco", "mesh.worker=2", *cut.split()]),
-        read_place({"cluster": ETHERNET}),
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("text") / "numbers.txt"
+    file.write_text(" ".join(map(str, range(4000))))
+    return file
+
+
+def over_mesh(text: Path, *words: str) -> dict[str, Any]:
+    of = (f"task.data={text}", "model=llama_40k", "task.context=32", "task.batch=8", "steps=40")
+    return compose(["task=language", *of, *words])
+
+
+LLAMA = Model(2, 40, 4, 32, 256, kv_heads=2, ffn_hidden=96, gated=True, flash_attention=True)
+LOCAL_SGD = RunMethod(
+    '{"method": {"_target_": "commeff.methods.local_sgd", "optimizer": "${optimizer}", "period": 8}}', 2
+)
+MESHES = [
+    (("mesh.shard=2", "mesh.tensor=2", "zero=1"), 8, Policy(tensor=2, data=2, zero=1, micro_batch=4, precision="fp32")),
+    (
+        ("mesh.pipeline=2", "micro_batches=4", "schedule=gpipe", "recompute=full"),
+        8,
+        Policy(pipeline=2, micro_batch=2, schedule="gpipe", recompute="full", precision="fp32"),
+    ),
+    (
+        ("mesh.worker=2", "mesh.tensor=2", "method=local_sgd", "method.period=8", "precision=bf16"),
+        16,
+        Policy(tensor=2, data=2, workers=2, micro_batch=8, method=LOCAL_SGD),
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "batch", "policy"), MESHES)
+def test_a_run_over_a_mesh_takes_what_the_planner_predicts_of_it(
+    words: tuple[str, ...], batch: int, policy: Policy, text: Path
+) -> None:
+    config, place = over_mesh(text, *words), read_place({"cluster": "v100_25g" if batch == 8 else "a100_4nic"})
+    line = Modeller().timeline(config, place, 40)
+    step = predict(LLAMA, policy, place.cluster.with_gpus(policy.gpus), global_batch=batch)
+    assert line.step == line.seconds(40) / 40 == pytest.approx(step.step_seconds, rel=1e-12)
+    assert line.seconds(8) == 8 * step.step_seconds
+    parts = line.compute + sum(line.exposed_by_kind.values())
+    assert parts == pytest.approx(line.step)
+    assert {*line.exposed_by_kind} == {
+        name for name, each in step.breakdown["seconds"].items() if each > 0 and name not in COMPUTING
+    }
+    assert sum(line.hidden_by_kind.values()) == 0
+
+
+@pytest.mark.parametrize("words", [words for words, *_ in MESHES])
+def test_no_link_of_twice_the_bandwidth_makes_a_run_over_a_mesh_slower(words: tuple[str, ...], text: Path) -> None:
+    config, modeller, place = over_mesh(text, *words), Modeller(), read_place({"cluster": "a100_4nic"})
+    seconds = [modeller.timeline(config, place.with_link(1e6 * 2**i, 4), 1).total for i in range(20)]
+    assert all(slow >= fast for slow, fast in pairwise(seconds))
+    assert seconds[0] > seconds[-1]
+
+
+def test_a_mesh_that_is_not_over_processes_is_of_whole_models_as_before(text: Path) -> None:
+    place = read_place({"cluster": ETHERNET})
+    plain, of_one = (over_mesh(text, "workers=4", *more) for more in ((), ("mesh.worker=4", "nproc=1")))
+    one, other = (Modeller().timeline(config, place, 40) for config in (plain, of_one))
+    assert (one.finish == other.finish).all()
+    job, size = work(plain), bytes_of(plain)
+    tree = place.cluster.inter.seconds(2 * size, 4)
+    ring = place.cluster.inter.seconds(1.5 * size, 6)
+    assert one.step == pytest.approx(job.seconds(place.cluster.gpu) / place.efficiency + min(ring, tree))
+
+
+def test_what_the_planner_does_not_know_of_a_mesh_is_said_in_a_line(text: Path) -> None:
+    place = read_place({"cluster": "a100_4nic"})
+
+    def refused(words: Sequence[str], says: str, **changes: Any) -> None:
+        with pytest.raises(ValueError, match=says):
+            Modeller().timeline(over_mesh(text, *words), replace(place, **changes), 10)
+
+    half = ("mesh.tensor=2",)
+    refused(half, "step_seconds, efficiency and parameters must be left out", step_seconds=0.1)
+    refused(half, "step_seconds, efficiency and parameters must be left out", efficiency=0.3)
+    refused(("mesh.worker=2", "participation=0.5"), "participation must be left out over a mesh")
+    refused(("mesh.pipeline=2", "micro_batches=4", "schedule=zbv"), "mesh.schedule must be one of gpipe, 1f1b, inter")
+    refused(("mesh.worker=2", "mesh.shard=2", "precision=bf16"), "precision must be bf16_reduce_fp32")
+    refused(("mesh.pipeline=2", "micro_batches=2", "accumulate=2"), "accumulate must be 1 with stages, got 2")
+    refused(("mesh.tensor=2", "task.dtype=float64"), "task.dtype must be float32, got float64")
+    refused(("mesh.shard=2", "task.batch=7"), "task.batch must be a multiple of mesh.shard x micro_batches = 2, got 7")
+    digits = compose(["task=digits", "method=diloco", "mesh.worker=2", "mesh.tensor=2"])
+    with pytest.raises(ValueError, match="task must be language for seconds over a mesh, got Digits"):
+        Modeller().timeline(digits, place, 10)
+
+
+def test_a_report_names_what_the_planner_prices_and_compares_it_with_its_like_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, content = DATA_SETS["tinyshakespeare"], b"To be, or not to be. " * 400
+    monkeypatch.setitem(
+        DATA_SETS, "tinyshakespeare", replace(known, files={"input.txt": hashlib.md5(content).hexdigest()})
     )
-    with pytest.raises(ValueError, match="modelled of whole models"):
-        Modeller().timeline(config, place, 10)
+    (tmp_path / known.folder).mkdir()
+    (tmp_path / known.folder / "input.txt").write_bytes(content)
+    monkeypatch.setenv("COMMEFF_DATA", str(tmp_path))
+    small = ("task=language", "model=llama_40k", "task.context=32", "task.batch=8")
+    meshes = ("mesh.worker=2",), ("mesh.worker=2", "mesh.shard=2", "zero=1"), ("mesh.worker=2", "mesh.pipeline=2")
+    forged = [Forged("psgd", lr=str(i), workers=2, settings=(*small, *mesh)) for i, mesh in enumerate(((), *meshes))]
+    base = {"method": "psgd", "optimizer.lr": "1"}
+    store = forge(tmp_path / "store", forged, target={"val_accuracy": 0.85}, select=None, baseline=base)
+    found = write_report(store, clusters=["v100_25g"])
+    data = found.tables["modelled_v100_25g"].data
+    remarks = [note == "of its mesh, by the planner" for note in data["note"]]
+    assert remarks == [False, True, True, True]
+    assert list(data["modelled_speed_up"].isna()) == [True, True, False, False]
+    assert data["not_modelled"].isna().all()
+    assert "Runs over a mesh instead take the steps that `commeff plan` predicts" in found.tables["modelled"].notes[0]
 
 
 def test_a_run_in_16_bits_is_priced_at_their_peak() -> None:
