@@ -127,8 +127,10 @@ def table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: Sequence[
         drawn.add_column(Text(visible(head)), justify="left" if number in texts else "right", no_wrap=True)
     for line in lines:
         drawn.add_row(*(Text(visible(word)) for word in line))
-    Console(width=WIDE).print(drawn)
-    typer.echo()
+    console = Console(width=WIDE)
+    with console.capture() as printed:
+        console.print(drawn)
+    typer.echo("\n".join(map(str.rstrip, printed.get().split("\n"))))
 
 
 def entries(rows: Mapping[str, Mapping[str, str]], note: str) -> None:

@@ -32,7 +32,7 @@ def plan(
         typer.Option(help="Search algorithm."),
     ] = "exhaustive",
     budget: Annotated[int | None, typer.Option(min=1, help="Number of policies that the search may price.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of plans to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of plans to show; in a table, of rows.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random searches.")] = 0,
     sweep: Annotated[
         bool, typer.Option("--bandwidth-sweep", help="Bandwidths at which gossip, local steps or compression pay.")
@@ -105,7 +105,8 @@ def plan(
     refuses what the framework has no flags for.
 
     --search prints plans that it does not tell apart as a tie. First come those with room in memory for 10 % more
-    than they need, and of these the ones that lose least to the best where one part of the machine is worse.
+    than they need, and of these the ones that lose least to the best where one part of the machine is worse. Below
+    each is what it loses to the first, and --explain says what would help the first.
 
     Seconds are computed from counted work and seven constants, four of them fitted on published tables. They are 4 to
     14 % off on a table not used for the fit, and 3 to 14 % on those used.
@@ -145,7 +146,7 @@ def plan(
         if not (search or largest or zero_stages):
             question.one().check(question.model, question.cluster, question.global_batch)
         if search:
-            show_search(question, method, budget, top, seed, as_json)
+            show_search(question, method, budget, top, seed, explain, as_json)
         elif largest:
             show_largest(question, figure, as_json)
         elif sweep:
@@ -167,10 +168,11 @@ def _agree(questions: tuple[bool, ...], explain: bool, timeline: Path | None, fi
             f"at most one of {', '.join(QUESTIONS)} must be given, got {sum(questions)}: "
             "they are different questions; ask one at a time"
         )
-    for name, present in (("--timeline", timeline is not None), ("--explain", explain)):
-        if present and any(questions):
+    for name, present, others in (("--timeline", timeline is not None, 0), ("--explain", explain, 1)):
+        if present and any(questions[others:]):
             raise ValueError(
-                f"{name} must be given for a single policy, got a search or a sweep; leave out {', '.join(QUESTIONS)}"
+                f"{name} must be given for a single policy{' or a search' * others}, got another question; leave out "
+                f"{', '.join(QUESTIONS[others:])}"
             )
     if figure is not None and not any(questions[1:3]):
         raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from commeff.experiments.cli.common import table
 if TYPE_CHECKING:
     from commeff.experiments.config.plugins import Choice
     from commeff.experiments.planning.question import Question
+    from commeff.experiments.planning.robust import RankedPlan
 
 GIB = 2**30
 
@@ -204,8 +206,12 @@ def _run(run_report: dict[str, Any]) -> str:
     )
 
 
-def show_search(question: Question, method: str, budget: int | None, top: int, seed: int, as_json: bool) -> None:
-    """The best policies found, ties first."""
+def show_search(
+    question: Question, method: str, budget: int | None, top: int, seed: int, explained: bool, as_json: bool
+) -> None:
+    """The best policies found, ties first, each with a reason, and what would help the first. Ties that differ in
+    workers alone are one row.
+    """
     from commeff.experiments.planning.question import SEARCHED
 
     if "method" in question.policy:
@@ -215,7 +221,8 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
         )
     leave("--search", [key for key in question.policy if key not in SEARCHED])
 
-    from commeff.experiments.planning.plan import describe, policy_words
+    from commeff.experiments.planning.explain import explain
+    from commeff.experiments.planning.plan import describe, policy_words, reason
     from commeff.experiments.planning.robust import CANDIDATES, MORE, ranked
     from commeff.planner import search
     from commeff.planner.constants import HELD_OUT, TIE
@@ -225,18 +232,27 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
     options = {"seed": seed, "top": most, "framework": question.framework, "constants": question.constants, **fixed}
     plans = search(question.model, question.cluster, question.global_batch, budget, method, **options)
     found = ranked(question, plans)
+    first = found[0].plan
+    helps = explain(question, first.policy, first.prediction) if explained else {}
     if as_json:
-        reports = [
-            {**describe(question, plan.policy, plan.prediction), "tied": tied, "lost_at_worst": lost}
-            for plan, tied, lost, _ in found[:top]
-        ]
+        reports = []
+        for plan, tied, lost, _ in found[:top]:
+            why = {"tied": tied, "lost_at_worst": lost, "reason": reason(question, plan, first)}
+            reports.append({**describe(question, plan.policy, plan.prediction), **why})
+        reports[0] |= {"explain": helps} if explained else {}
         typer.echo(json.dumps(reports, indent=2))
         return
     typer.echo(f"{heading(question)}; {method} search\n")
+    alike: dict[Any, list[RankedPlan]] = {}
+    for one in found:
+        key = (replace(one.plan.policy, workers=1), one.roomy) if one.tied else one.plan.policy
+        alike.setdefault(key, []).append(one)
     rows = []
-    for (policy, p, _), _, lost, _ in found[:top]:
+    for group in list(alike.values())[:top]:
+        (policy, p, _), _, lost, _ = group[0]
         numbers = f"{p.step_seconds:.4g}", f"+{_percent(lost)}", f"{100 * p.mfu:.1f}", f"{p.memory_bytes / GIB:.1f}"
-        rows.append([policy_words(policy), *numbers])
+        several = {"workers": tuple(one.plan.policy.workers for one in group)} if group[1:] else {}
+        rows += [[policy_words(policy, **several), *numbers], [f"  {reason(question, group[0].plan, first)}"]]
     table(("policy", "step s", "at worst", "MFU %", "GiB"), rows)
     ties = sum(one.tied for one in found)
     if ties > 1 and not question.is_bound:
@@ -245,8 +261,12 @@ def show_search(question: Question, method: str, budget: int | None, top: int, s
             f"{plans[0].step_seconds:.4g} s, which the planner does not tell apart.\nFirst come those with room "
             f"for {100 * MORE - 100:.0f} % more than they need, and of these the ones that lose least to the best of "
             f"them\nat worst: with one part of the machine {HELD_OUT[1]} times as slow. "
-            "Measure a few steps of each before you choose."
+            "Measure a few steps of each before you choose.\n"
+            "A row with several workers= is ties that differ in nothing else, with the numbers of the first."
         )
+    if helps:
+        typer.echo("\nof the first:\n")
+        _show_explained(**helps)
 
 
 def show_sweep(question: Question, figure: Path | None, as_json: bool) -> None:

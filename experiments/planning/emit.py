@@ -118,8 +118,11 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     }
     if policy.recompute == "full":
         flags |= {"recompute-method": "uniform", "recompute-num-layers": 1}
-    if policy.chunks > 1:
-        flags["num-layers-per-virtual-pipeline-stage"] = policy.layers_of(model)[0]
+    layers = policy.layers_of(model)
+    if len(set(layers)) > 1:
+        flags["pipeline-model-parallel-layout"] = f'"E{"|".join(f"t*{count}" for count in layers)}L"'
+    elif policy.chunks > 1:
+        flags["num-layers-per-virtual-pipeline-stage"] = layers[0]
     if policy.zero in STAGES:
         flags |= {"use-megatron-fsdp": True, "data-parallel-sharding-strategy": STAGES[policy.zero]}
         flags |= {"no-gradient-accumulation-fusion": True, "ckpt-format": "fsdp_dtensor"}
@@ -217,8 +220,8 @@ def _allow(framework: str, policy: Policy, any_method: bool = False, /, **choice
         if getattr(policy, name) not in allowed:
             must = f"be {' or '.join(map(str, allowed))}"
             raise require.refusal(f"{name} of {framework}", must, getattr(policy, name))
-    if policy.stages is not None:
-        raise ValueError(f"stages must be left out with {framework}, got {policy.stages}: its stages are equal")
+    if framework != "megatron" and len(set(policy.stages or ())) > 1:
+        raise ValueError(f"stages must be equal with {framework}, got {policy.stages}: no flag says otherwise")
     if not any_method and not policy.worker_method.is_plain:
         raise ValueError(
             f"method must be psgd with {framework}, got {policy.worker_method.name}: it averages gradients"

@@ -11,11 +11,12 @@ from typing import Any
 from commeff.cluster import Cluster
 from commeff.experiments.planning.question import Question
 from commeff.experiments.planning.worker_words import method_words
-from commeff.planner import Policy, Prediction, WorkerMethod
+from commeff.planner import Plan, Policy, Prediction, WorkerMethod
 
 GIB = 2**30
 SENT = ("tensor", "pipeline", "data", "workers")  # parts of a step that are communication which nothing hides
 ALWAYS = ("tensor", "pipeline", "data", "micro_batch", "schedule", "zero", "recompute")  # printed even by default
+LEAST = 0.0005  # share of a step that a reason names
 MEANING = {
     "compute": "computing: matrix products and element-wise kernels",
     "recompute": "computing again what recompute= did not keep; more memory or less in it would save that",
@@ -24,7 +25,7 @@ MEANING = {
     "offload": "waiting for inputs of layers on their way to the host and back; a faster link to it",
     "bubble": "the pipeline's bubble; more micro-batches, fewer stages, or another schedule",
     "data": "averaging gradients within workers; faster NICs, or larger batches",
-    "shared": "gathering weights and scattering gradients in each pass; larger micro-batches, or faster NICs",
+    "gathers": "gathering weights and scattering gradients in each pass; larger micro-batches, or faster NICs",
     "workers": "communication between workers; a longer period, or a compressor",
     "optimizer": "the optimizer's pass over memory; ZeRO would share it",
 }
@@ -41,12 +42,9 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
     """
     model, cluster = question.model, question.cluster
     tokens = question.global_batch * model.sequence
-    parts = prediction.breakdown["seconds"]
-    first, second = (
-        MEANING["shared" if part == "data" and policy.zero == 3 else part]
-        for part in sorted(parts, key=lambda part: -parts[part])[:2]
-    )
-    if first == MEANING["compute"] and parts["compute"] < 0.7 * prediction.step_seconds:
+    parts = shares(Plan(policy, prediction))
+    first, second = (MEANING[name] for name in sorted(parts, key=lambda name: -parts[name])[:2])
+    if first == MEANING["compute"] and parts["compute"] < 0.7:
         first = f"{first.partition(':')[0]}, and then {second}"
     return {
         "model": question.name,
@@ -66,12 +64,35 @@ def describe(question: Question, policy: Policy, prediction: Prediction) -> dict
         "fits": prediction.fits,
         "why": fit(question, policy, prediction),
         "limits": first,
-        "seconds": parts,
+        "seconds": prediction.breakdown["seconds"],
         "memory_bytes": prediction.memory_bytes,
         "gpu_memory_bytes": cluster.gpu.memory_bytes,
         "bytes": prediction.breakdown["bytes"],
         "run": run(question.tokens, tokens, prediction.step_seconds, cluster),
     }
+
+
+def shares(plan: Plan, beside: Plan | None = None) -> dict[str, float]:
+    """The parts of a step, by their names in `MEANING`, as shares of it: they add up to 1. Or how much more each takes
+    than in another plan, as shares of that one's step.
+    """
+    own, other = (_seconds(each) if each else {} for each in (plan, beside))
+    whole = (beside or plan).prediction.step_seconds
+    return {name: (own.get(name, 0.0) - other.get(name, 0.0)) / whole for name in {**own, **other}}
+
+
+def _seconds(plan: Plan) -> dict[str, float]:
+    names = {"data": "gathers"} if plan.policy.zero == 3 else {}
+    return {names.get(part, part): seconds for part, seconds in plan.prediction.breakdown["seconds"].items()}
+
+
+def reason(question: Question, plan: Plan, first: Plan) -> str:
+    """What a step of the first plan consists of, or what another loses and wins against it; and the room in memory."""
+    alone = plan.policy == first.policy
+    parts = sorted(shares(plan, None if alone else first).items(), key=lambda part: -part[1])
+    words = [f"{100 * share:{'' if alone else '+'}.1f} % {name}" for name, share in parts if abs(share) >= LEAST]
+    room = question.cluster.gpu.memory_bytes / plan.prediction.memory_bytes - 1
+    return f"{', '.join(words) or 'as the first'}; room for {100 * room:.0f} % more memory"
 
 
 def exposed(prediction: Prediction) -> float:
@@ -84,14 +105,14 @@ def exposed(prediction: Prediction) -> float:
     return sum(prediction.breakdown["seconds"][part] for part in SENT)
 
 
-def policy_words(policy: Policy) -> str:
-    """The fields that differ from the defaults, as words that `commeff plan` reads.
+def policy_words(policy: Policy, **others: Any) -> str:
+    """The fields that differ from the defaults, as words that `commeff plan` reads; or others that are given.
 
     >>> policy_words(Policy(tensor=8, data=2, recompute="full"))
     'tensor=8 pipeline=1 data=2 micro_batch=1 schedule=1f1b zero=0 recompute=full'
     """
     plain, worker = Policy(), WorkerMethod().fields
-    values = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker}
+    values = {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in worker} | others
     words = [
         f"{name}={_value(values[name])}" for name in values if name in ALWAYS or values[name] != getattr(plain, name)
     ]

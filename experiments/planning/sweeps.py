@@ -93,15 +93,15 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
     and micro-batch as in `policy`, no pipeline. "states" counts 16 bytes for each parameter and nothing else, as the
     lecture does.
     """
-    policy.check_precision(cluster.gpu)
     if like.experts > 1:
         raise ValueError(f"experts must be 1 with the largest model, got {like.experts}: it is a dense GPT")
+    policy = replace(policy, pipeline=1, data=1, workers=1, chunks=1, stages=None, schedule="1f1b")
+    policy.check(shaped(policy.tensor, like), cluster.with_gpus(policy.gpus), policy.micro_batch)
     records = []
     for ranks in RANKS:
         row: dict[str, float] = {"data": ranks}
         for zero in range(4):
-            one = replace(policy, pipeline=1, data=ranks, workers=1, zero=zero, chunks=1, stages=None, schedule="1f1b")
-            row[f"zero={zero}"] = float(_largest(like, cluster, one))
+            row[f"zero={zero}"] = float(_largest(like, cluster, replace(policy, data=ranks, zero=zero)))
             row[f"states zero={zero}"] = cluster.gpu.memory_bytes * policy.tensor / states(zero, policy.context * ranks)
         records.append(row)
     return records

@@ -64,7 +64,8 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
         ("megatron", ["recompute=full", "offload_checkpoints=true"], "offload_checkpoints of megatron must be False"),
         ("torchtitan", ["method=diloco"], "method must be psgd with torchtitan"),
         ("megatron", ["pipeline=4", "schedule=gpipe"], "schedule of megatron must be"),
-        ("megatron", ["pipeline=4", "stages=9,9,9,5"], "stages must be left out with megatron"),
+        ("torchtitan", ["pipeline=4", "zero=2", "stages=9,9,9,5"], "stages must be equal with torchtitan"),
+        ("commeff", ["pipeline=4", "stages=9,9,9,5"], "stages must be equal with commeff"),
         ("torchtitan", ["zero=3", "unit=4"], "unit of torchtitan must be 1, got 4"),
         ("megatron", ["zero=3", "reshard=false"], "reshard of megatron must be True"),
         ("megatron", ["zero=3", "fp32_parameters=true"], "fp32_parameters of megatron must be False"),
@@ -121,3 +122,16 @@ def test_a_method_is_emitted_as_commeff_trains_it():
     config = compose(flags)
     assert config["workers"] == 8
     assert config["method"]["period"] == 20
+
+
+def test_unequal_stages_are_a_layout_of_megatron_and_equal_ones_need_no_flag():
+    cut = {"pipeline=4": [9, 9, 9, 5], "pipeline=2 schedule=interleaved chunks=2": [8, 9, 10, 5]}
+    for words, layers in cut.items():
+        flags = emitted("megatron", *words.split(), f"stages={','.join(map(str, layers))}")
+        pieces = flags["pipeline-model-parallel-layout"].strip('"').split("|")
+        assert (pieces[0][0], pieces[-1][-1]) == ("E", "L")
+        assert [int(piece.strip("EL").removeprefix("t*")) for piece in pieces] == layers
+        assert "num-layers-per-virtual-pipeline-stage" not in flags
+    equal = ["pipeline=4", "zero=2", "sequence_parallel=true"]
+    for framework in FRAMEWORKS:
+        assert emitted(framework, *equal, "stages=8,8,8,8") == emitted(framework, *equal)

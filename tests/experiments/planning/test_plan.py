@@ -46,6 +46,7 @@ from tests.commeff.planner.ways import way
 RUNNER = CliRunner()
 SMALL = ["layers=8", "hidden=1024", "heads=8", "sequence=512", "vocab=32000", "gpus=8"]
 FIRST = ["recompute=full", "recompute_stages=1"]
+OFFLOAD = ["recompute=full", "offload_checkpoints=true"]
 
 
 def plan(*words: str, code: int = 0):
@@ -247,6 +248,8 @@ def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatc
         ([*SMALL, "bandwidth={"], "is not a number of bytes/s"),
         ([*SMALL, "--largest", "precision=fp8"], "has no fp8"),
         (["cluster=ethernet_1g", "--largest"], "has no bf16"),
+        (["cluster=ethernet_1g", "precision=fp32", *OFFLOAD, "--largest"], "without a host_bandwidth"),
+        (["sequence=2047", "tensor=2", "sequence_parallel=true", "--largest"], "tensor must divide sequence=2047"),
         ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
         ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
         ([*SMALL, "--bandwidth-sweep", "pipeline=2", *FIRST], "recompute_stages must be left out of bandwidths, got 1"),
