@@ -171,7 +171,7 @@ def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
         "tensor": part("tensor"),
         "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks),
         "offload": part("host_forward", "host_backward"),
-        "bubble": pipeline_seconds(policy.schedule, int(m[0]), *each, policy.chunks) - m * work[slowest],
+        "bubble": np.maximum(pipeline_seconds(policy.schedule, int(m[0]), *each, policy.chunks) - m * work[slowest], 0),
     }
     priced = finish(policies, setting, of[0], stages, seconds)
     if policy.recompute_stages:  # no more hides than where nobody recomputes: other stages have no more to compute
