@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from commeff.planner.experts import feed_forwards, routed_tokens
 from commeff.planner.model import Model
 from commeff.planner.policies import RECOMPUTES, SCHEDULES, STATES, YES, Numbers, Policies, PolicySetting
+
+if TYPE_CHECKING:
+    from commeff.planner.policy import Policy
 
 COMMUNICATOR = 4e8  # NCCL's buffers of one: 16 channels of a ring and of a tree, both ways, 5 to 10 MB each
 
@@ -37,9 +41,9 @@ class PipelineStages:
     @classmethod
     def even(cls, policies: Policies, setting: PolicySetting) -> PipelineStages:
         """The first stage and the last of equal ones."""
-        in_flight = np.stack(np.broadcast_arrays(*micro_batches_in_flight(policies, setting)))
-        single = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
         row = np.array([[True], [False]])
+        in_flight = micro_batches_in_flight(policies, setting, ~row * (policies.pipeline - 1))
+        single = np.broadcast_to(policies.pipeline == 1, in_flight.shape)
         return cls(
             layers=np.broadcast_to(setting.model.layers / policies.pipeline, in_flight.shape),
             embeddings=np.where(single, 1 if setting.model.tied_embeddings else 2, 1),
@@ -49,13 +53,14 @@ class PipelineStages:
         )
 
     @classmethod
-    def uneven(cls, model: Model, layers: Numbers, in_flight: Numbers, recomputing: int) -> PipelineStages:
-        """Every stage of one policy, of which the first so many recompute."""
-        place, p = np.arange(len(layers)), len(layers)
-        both = 1 if model.tied_embeddings else 2
+    def uneven(cls, policy: Policy, setting: PolicySetting) -> PipelineStages:
+        """Every stage of one policy."""
+        p, both = policy.pipeline, 1 if setting.model.tied_embeddings else 2
+        place, layers = np.arange(p), np.reshape(policy.layers_of(setting.model), (-1, p)).sum(axis=0)
+        in_flight = micro_batches_in_flight(Policies.of([policy]), setting, place)
         ends = (place == 0).astype(int) + (place == p - 1)
         embeddings = ends if p > 1 else np.array([both])
-        columns = (layers, embeddings, place == 0, place == p - 1, in_flight, place < recomputing)
+        columns = (layers, embeddings, place == 0, place == p - 1, in_flight, place < policy.recomputing)
         return cls(*(column[:, None] for column in columns))
 
     @property
@@ -79,21 +84,18 @@ class PipelineStages:
         return self.layers * model.expert_parameters / (policies.tensor * policies.expert)
 
 
-def micro_batches_in_flight(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Numbers]:
-    """Micro-batches that the first and the last stage keep at once, in units of a whole stage.
+def micro_batches_in_flight(policies: Policies, setting: PolicySetting, stage: Numbers) -> Numbers:
+    """Micro-batches that a stage, from 0, keeps at once, in units of a whole stage.
 
-    Naive 1; GPipe m; 1F1B min(m, p - i) on stage i from 0; ZB-H1 min(m, p) on all, as late stages put off more
-    gradients of weights; interleaved, the first stage, p (1 + (p-1)/(p v)) and the last (p (v-1) + 1)/v, at most m.
+    Naive 1; GPipe m; 1F1B min(m, p - i) on stage i; ZB-H1 min(m, p) on all, as late stages put off more gradients of
+    weights; interleaved (p (v-1) + 1 + 2 (p - 1 - i))/v, at most m.
     """
     m, p, v = policies.micro_batches(setting), policies.pipeline, policies.chunks
+    ahead = p - 1 - stage
     kinds = ("naive", "gpipe", "zero_bubble")
-    naive, gpipe, zero_bubble = (policies.schedule == SCHEDULES.index(name) for name in kinds)
-    first = np.minimum(m, p + np.where(v > 1, (p - 1) / v, 0))
-    last = np.minimum(m, (p * (v - 1) + 1) / v)
-    return (
-        np.select([naive, gpipe], [1, m], first),
-        np.select([naive, gpipe, zero_bubble], [1, m, np.minimum(m, p)], last),
-    )
+    is_a = [policies.schedule == SCHEDULES.index(name) for name in kinds]
+    most = (p * (v - 1) + 1 + ahead * np.where(v > 1, 2, 1)) / v
+    return np.select(is_a, [1, m, np.minimum(m, p)], np.minimum(m, most))
 
 
 def layer_activations(policies: Policies, setting: PolicySetting, routed: bool = False) -> Numbers:

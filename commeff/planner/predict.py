@@ -8,12 +8,12 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.planner.constants import HELD_OUT, MEASURED, Constants
-from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
+from commeff.planner.estimate import StageSeconds, StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import Numbers, Policies, PolicySetting
 from commeff.planner.policy import Policy
-from commeff.planner.timeline import Timeline, play
+from commeff.planner.timeline import Timeline, pipeline_seconds, play
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ def timeline(
     """
     policy.check(model, cluster, global_batch)
     setting = PolicySetting(model, cluster, global_batch, constants)
-    return _played(policy, setting, _of_stages(policy, setting))
+    forward, backward, weights = (each.tolist() for each in _pieces(policy, setting, _of_stages(policy, setting)))
+    m = int(Policies.of([policy]).micro_batches(setting)[0])
+    return play(policy.schedule, m, forward, backward, weights, policy.chunks)
 
 
 def stage_memory(
@@ -123,8 +125,7 @@ def stage_memory(
     constants : what a real machine reaches of its data sheet.
     """
     policies, setting = Policies.of([policy]), PolicySetting(model, cluster, global_batch, constants)
-    layers = np.array(policy.layers_of(model)).reshape(policy.chunks, policy.pipeline).sum(axis=0)
-    stages = PipelineStages.uneven(model, layers, np.full(policy.pipeline, kept), policy.recomputing)
+    stages = replace(PipelineStages.uneven(policy, setting), in_flight=np.full((policy.pipeline, 1), kept))
     each = [PipelineStages(*(column[[i]] for column in vars(stages).values())) for i in range(policy.pipeline)]
     parts = [memory(policies, setting, stage, worker_memory(policies, setting, stage)) for stage in each]
     return [float(sum(numbers[0] for numbers in part.values())) for part in parts]
@@ -136,44 +137,42 @@ def _of_stages(policy: Policy, setting: PolicySetting) -> list[StepParts]:
     return [again if stage < policy.recomputing else kept for stage in range(policy.pipeline)]
 
 
-def _played(policy: Policy, setting: PolicySetting, of: list[StepParts]) -> Timeline:
+def _pieces(policy: Policy, setting: PolicySetting, of: list[StepParts]) -> StageSeconds:
+    """Of every piece of the model in order, the first with the embedding and the last with the head."""
     parts = [of[i % policy.pipeline].piece(layers) for i, layers in enumerate(policy.layers_of(setting.model))]
 
-    def seconds(what: str, at_ends: str) -> list[float]:
-        values = [float(getattr(piece, what)[0]) for piece in parts]
-        values[0] += float(getattr(of[0].embedding, at_ends)[0])
-        values[-1] += float(getattr(of[0].head, at_ends)[0])
+    def seconds(what: str, at_ends: str) -> Numbers:
+        values = np.concatenate([getattr(piece, what) for piece in parts])
+        values[0] += getattr(of[0].embedding, at_ends)[0]
+        values[-1] += getattr(of[0].head, at_ends)[0]
         return values
 
-    m = int(Policies.of([policy]).micro_batches(setting)[0])
-    forward, backward = seconds("forward", "forward_total"), seconds("backward", "backward_total")
-    return play(policy.schedule, m, forward, backward, seconds("weights", "weights"), policy.chunks)
+    return StageSeconds(
+        seconds("forward", "forward_total"), seconds("backward", "backward_total"), seconds("weights", "weights")
+    )
 
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
-    """A policy whose stages differ: the event loop says when the last one ends and what each keeps."""
-    policies, model, of = Policies.of([policy]), setting.model, _of_stages(policy, setting)
-    run = _played(policy, setting, of)
-    m, p = policies.micro_batches(setting), policy.pipeline
-    chunks = np.array(policy.layers_of(model)).reshape(policy.chunks, p)
-    layers = chunks.sum(axis=0)
-    slowest = max(range(p), key=run.busy)
-    pieces = of[slowest]
+    """A policy whose stages differ."""
+    policies, of = Policies.of([policy]), _of_stages(policy, setting)
+    m, p, each = policies.micro_batches(setting), policy.pipeline, _pieces(policy, setting, of)
+    stages, work = PipelineStages.uneven(policy, setting), (each.forward + each.backward).reshape(-1, p).sum(axis=0)
+    slowest = int(work.argmax())
+    pieces, layers, chunks = of[slowest], stages.layers[slowest], policy.layers_of(setting.model)[slowest::p]
     ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
 
     def part(*names: str) -> Numbers:
-        terms = [layers[slowest] * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
+        terms = [layers * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
         return m * np.sum(terms, axis=0)
 
     seconds = {
         "compute": part("forward", "backward"),
         "recompute": part("recomputed"),
         "tensor": part("tensor"),
-        "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks[:, slowest]),
+        "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks),
         "offload": part("host_forward", "host_backward"),
-        "bubble": np.array([run.seconds - run.busy(slowest)]),
+        "bubble": np.maximum(pipeline_seconds(policy.schedule, int(m[0]), *each, policy.chunks) - m * work[slowest], 0),
     }
-    stages = PipelineStages.uneven(model, layers, np.array(run.peaks) / policy.chunks, policy.recomputing)
     priced = finish(policies, setting, of[0], stages, seconds)
     if policy.recompute_stages:  # no more hides than where nobody recomputes: other stages have no more to compute
         least = _uneven(replace(policy, recompute="none", recompute_every=1, recompute_stages=0), setting).step_seconds

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from commeff.planner.policies import Numbers
+
 MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
+SAME = 1e-10  # share by which seconds differ that count as equal
 
 
 class StageTask(NamedTuple):
@@ -54,17 +59,10 @@ class Timeline:
     ----------
     events : by stage, in order.
     seconds : until the last task ended.
-    peaks : for every stage, the most micro-batches at once of each chunk added up, from the start of F to the end of
-        the task that frees them (W where backward is split, else B).
     """
 
     events: list[list[Event]]
     seconds: float
-    peaks: list[int]
-
-    def busy(self, stage: int) -> float:
-        """Seconds that a stage works."""
-        return sum(event.end - event.start for event in self.events[stage])
 
 
 def play(
@@ -117,7 +115,44 @@ def play(
                 f"micro-batches must come in rounds of the stages with chunks, got schedule={schedule} with {stages} "
                 f"stages and {micro_batches} micro-batches: it waits for itself; take a multiple of the stages"
             )
-    return Timeline(events, max(clocks), [_peak(stage, "W" if split else "B") for stage in events])
+    return Timeline(events, max(clocks))
+
+
+def pipeline_seconds(
+    schedule: str, micro_batches: int, forward: Numbers, backward: Numbers, weights: Numbers, chunks: int = 1
+) -> float:
+    """Seconds until the last task of `play` ends, without its events.
+
+    GPipe fills and empties at the pace of the slowest stage. 1F1B and ZB-H1 go in rounds of F, B and W on every stage,
+    some of which are missing in the first p and the last p rounds. Between those, a round that starts d later on all
+    stages ends d later, and one that starts later on some ends earlier on none. So once a round has added equal seconds
+    to all ends, each round until the last p adds as many, and if nearly equal ones, up to as small a share.
+    """
+    m, p, once = micro_batches, len(forward), float(np.sum(forward) + np.sum(backward))
+    if chunks > 1:
+        return play(schedule, m, forward.tolist(), backward.tolist(), weights.tolist(), chunks).seconds
+    if schedule == "naive" or p == 1:
+        return m * once
+    if schedule == "gpipe":
+        return once + (m - 1) * float(max(forward) + max(backward))
+    place = np.arange(p)
+    late = weights * (schedule == "zero_bubble")
+    back = backward - late
+    above = back.cumsum()
+    ended = np.zeros((2, p))  # the last F of each stage, and all that it has done
+    i = 1 - p  # the round: F of micro-batch i + p - 1 - stage, B of i, W of i - stage
+    while i < m:
+        sent, clock = before = ended
+        first = i + p - 1 - place
+        start = np.maximum(np.append(0.0, sent[:-1]), clock)
+        sent = clock = np.where((first >= 0) & (first < m), start + forward, clock)
+        if i >= 0:  # B ends after every F below it and the B of all stages on the way
+            clock = np.maximum.accumulate((sent + above)[::-1])[::-1] - above + back + late * (i >= place)
+        ended, i = np.array([sent, clock]), i + 1
+        gained = ended - before
+        if p <= i <= m - p and np.ptp(gained) <= SAME * gained.max():
+            ended, i = ended + (m - p + 1 - i) * gained.mean(), m - p + 1
+    return float(max(ended[1] + late * np.minimum(m, place)))
 
 
 def _ready(
@@ -132,15 +167,6 @@ def _ready(
     if task.what == "F":
         return ended.get(("F", i, piece - 1))
     return ended.get(("F", i, piece) if piece == pieces - 1 else ("B", i, piece + 1))
-
-
-def _peak(events: list[Event], frees: str) -> int:
-    held = most = 0
-    for event in events:
-        held += event.task.what == "F"
-        most = max(most, held)
-        held -= event.task.what == frees
-    return most
 
 
 def order(schedule: str, stages: int, micro_batches: int, chunks: int = 1) -> list[list[StageTask]]:

@@ -10,7 +10,7 @@ import numpy as np
 from commeff.cluster import Cluster
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.estimate import StepParts, estimate
-from commeff.planner.memory import PipelineStages, memory, worker_memory
+from commeff.planner.memory import PipelineStages, memory, micro_batches_in_flight, worker_memory
 from commeff.planner.model import Model
 from commeff.planner.policies import SCHEDULES, Mask, Policies, PolicySetting
 from commeff.planner.policy import Policy
@@ -150,7 +150,7 @@ def chain(
     again = stage < policy.recomputing
     passes = np.where(again, *(piece.forward + piece.backward for piece in (of.piece(n) for of in both)))
     seconds = passes + first * both[0].embedding.total + last * both[0].head.total
-    in_flight = np.minimum(m, p - stage) if policy.schedule == "1f1b" else np.full(len(n), m)
+    in_flight = micro_batches_in_flight(one, setting, stage)
     columns = (n, first.astype(int) + last, first, last, in_flight, again)
     stages = PipelineStages(*(column[None] for column in columns))
     held = memory(one, setting, stages, worker_memory(one, setting, stages))

@@ -6,13 +6,14 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, stage_memory, timeline
 from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.memory import micro_batches_in_flight
 from commeff.planner.policies import SCHEDULES, Policies, PolicySetting
-from commeff.planner.timeline import order, play
+from commeff.planner.timeline import Timeline, order, pipeline_seconds, play
 
 SHAPES = [
     (schedule, p, m, v)
@@ -34,15 +35,49 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
     assert run.seconds == pytest.approx(m * (forward + backward) + float(bubble), rel=1e-12)
 
 
+def draw(random: np.random.Generator, pieces: int) -> NDArray[np.float64]:
+    """Seconds that are far apart, nearly equal, often zero, or equal."""
+    kinds = [random.exponential(size=pieces) ** 3, 1 + 1e-4 * random.random(pieces), random.integers(0, 3, pieces)]
+    return np.asarray([*kinds, np.ones(pieces)][random.integers(4)], dtype=float)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("most", [20, 300])
+def test_the_seconds_of_a_pipeline_are_those_of_the_event_loop(schedule, most):
+    random = np.random.default_rng(most)
+    for trial in range(60):
+        p = int(random.integers(1, 17))
+        v = trial % 3 + 1 if schedule == "interleaved" else 1
+        m = p * int(random.integers(1, most // 16 + 1)) if v > 1 else int(random.integers(1, most + 1))
+        forward, backward = draw(random, p * v), draw(random, p * v)
+        weights = backward * random.random(p * v)
+        run = play(schedule, m, forward.tolist(), backward.tolist(), weights.tolist(), v)
+        seconds = pipeline_seconds(schedule, m, forward, backward, weights, v)
+        assert seconds == pytest.approx(run.seconds, rel=1e-9, abs=1e-12), (p, m, v)
+
+
+def test_rounds_of_which_only_some_stages_have_found_their_pace_are_played():
+    """The first stage is the slowest by a little, and the last waits for it after many micro-batches only."""
+    forward, backward = np.array([0.5, 0.01, 0.5]), np.array([0.5, 0.01, 0.49])
+    for m in (10, 50, 90, 110, 300, 5_000):
+        run = play("1f1b", m, forward.tolist(), backward.tolist())
+        assert pipeline_seconds("1f1b", m, forward, backward, backward) == pytest.approx(run.seconds, rel=1e-12)
+
+
+def peaks(run: Timeline, frees: str) -> NDArray[np.float64]:
+    """The most micro-batches at once of each stage, each chunk of one added up."""
+    changes = [[(e.task.what == "F") * 1 - (e.task.what == frees) for e in events] for events in run.events]
+    return np.array([np.cumsum(stage).max() for stage in changes])
+
+
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), SHAPES)
 def test_memory_counts_the_micro_batches_that_the_event_loop_holds(schedule, p, m, v):
     run = play(schedule, m, [1.0] * p * v, [2.0] * p * v, [1.0] * p * v, v)
     policies = Policies.of([Policy(pipeline=p, schedule=schedule, chunks=v)])
-    first, last = micro_batches_in_flight(
-        policies, PolicySetting(Model(16, 2048, 16, 1024, 128_000), Cluster.named("a100_selene"), m)
-    )
-    assert (run.peaks[0] / v, run.peaks[-1] / v) == (pytest.approx(first[0]), pytest.approx(last[0]))
-    assert max(run.peaks) == run.peaks[0]
+    setting = PolicySetting(Model(16, 2048, 16, 1024, 128_000), Cluster.named("a100_selene"), m)
+    held = peaks(run, "W" if schedule == "zero_bubble" else "B")
+    assert held / v == pytest.approx(micro_batches_in_flight(policies, setting, np.arange(p)))
+    assert max(held) == held[0]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -119,9 +154,9 @@ def test_the_fullest_stage_at_its_peak_has_the_memory_that_is_predicted(schedule
     if "stages" in more:
         more = {**more, "stages": (4, 3, 5, 4, 4, 3, 5, 4) if chunks == 2 else (7, 9, 8, 8)}
     policy = Policy(tensor=2, pipeline=4, data=2, schedule=schedule, chunks=chunks, **more)
-    peaks = timeline(model, policy, cluster, global_batch=64).peaks
+    held = peaks(timeline(model, policy, cluster, global_batch=64), "W" if schedule == "zero_bubble" else "B")
     none, one = (np.array(stage_memory(model, policy, cluster, kept, global_batch=64)) for kept in (0, 1))
-    fullest = (none + (one - none) * peaks / chunks).max()
+    fullest = (none + (one - none) * held / chunks).max()
     assert fullest == pytest.approx(predict(model, policy, cluster, global_batch=64).memory_bytes, rel=1e-12)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from commeff.experiments.planning.explain import faster
 from commeff.experiments.planning.question import read_question
-from commeff.experiments.planning.robust import CANDIDATES, MORE, ranked
+from commeff.experiments.planning.robust import CANDIDATES, MORE, RankedPlan, ranked
 from commeff.planner import Policy, search
 from commeff.planner.constants import HELD_OUT, TIE
 from commeff.planner.search import Plan
@@ -50,26 +50,35 @@ def test_the_loss_is_that_on_the_machine_where_a_plan_looks_worst(question):
         assert one.lost == pytest.approx(max(losses), abs=1e-9)
 
 
-def test_of_two_ties_that_which_leans_on_a_link_comes_second():
-    """Gradients that wait for a NIC against a pipeline's bubble, at a bandwidth where both take as long."""
-    question = read_question(["model=llama2-7b", "cluster=a100_25g", "gpus=16", "global_batch=64"])
-    policies = Policy(8, 1, 2, zero=1, overlap="none"), Policy(8, 2, 1, zero=1)
-
-    def plans(bandwidth: float) -> list[Plan]:
-        there = replace(question, cluster=question.cluster.with_inter(bandwidth=bandwidth))
-        return [Plan(policy, there.predict(policy)) for policy in policies]
-
+def among(policies: tuple[Policy, Policy], batch: int, ratio: float) -> list[RankedPlan]:
+    """Both ranked, with a NIC with which the second takes `ratio` times as long as the first, which leans on it."""
+    question = read_question(["model=llama2-7b", "cluster=a100_25g", "gpus=16", f"global_batch={batch}"])
     low, high = 1e8, 1e12
     for _ in range(60):
         middle = (low * high) ** 0.5
-        sends, waits = plans(middle)
-        low, high = (middle, high) if sends.step_seconds > waits.step_seconds else (low, middle)
+        there = replace(question, cluster=question.cluster.with_inter(bandwidth=middle))
+        first, second = (there.predict(policy).step_seconds for policy in policies)
+        low, high = (middle, high) if ratio * first > second else (low, middle)
     there = replace(question, cluster=question.cluster.with_inter(bandwidth=high))
-    first, second = ranked(there, plans(high))
+    return ranked(there, [Plan(policy, there.predict(policy)) for policy in policies])
+
+
+def test_of_two_ties_that_which_leans_on_a_link_comes_second():
+    """Gradients that wait for a NIC against a pipeline's bubble, at a bandwidth where both take as long."""
+    policies = Policy(8, 1, 2, zero=1, overlap="none"), Policy(8, 2, 1, zero=1)
+    first, second = among(policies, 64, 1.0)
     assert first.tied
     assert second.tied
     assert first.plan.policy == policies[1]
     assert first.lost < 0.01 < second.lost
+
+
+def test_what_is_no_tie_is_not_what_others_lose_to_where_it_would_be_the_fastest():
+    policies = Policy(8, 1, 2, zero=1, overlap="none"), Policy(4, 4, 1, schedule="naive")
+    first, second = among(policies, 2, TIE + 0.002)
+    assert (first.plan.policy, first.tied, second.tied) == (policies[0], True, False)
+    assert first.lost == 0
+    assert among(policies, 2, TIE - 0.002)[-1].lost > 0.01  # as it is of a tie
 
 
 def test_bounds_are_in_their_own_order_and_no_ties():
