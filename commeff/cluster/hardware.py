@@ -171,7 +171,7 @@ def read_gpu(where: str, content: Any) -> GPU:
     >>> read_gpu("gpu", "h100")
     Traceback (most recent call last):
     ValueError: gpu must be one of a100_80g, b200_180g, cpu, gb200_186g, h100_80g, h200_141g, l40s, mi300x_192g,
-    rtx4090, v100_32g, got 'h100'; did you mean h100_80g?
+    rtx4090, tpu_v5p, v100_32g, got 'h100'; did you mean h100_80g?
     """
     if isinstance(content, str):
         require.one_of(sorted(gpus()), **{where: content})

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from commeff.cluster import collectives
 from commeff.planner.experts import exchange_seconds, feed_forwards, routed_tokens
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
-from commeff.planner.memory import checkpoint_bytes, key_bytes
+from commeff.planner.memory import checkpoint_bytes, key_bytes, query_bytes
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 HEAD = 32  # flash kernels pad the width of a head to a multiple of it
@@ -107,15 +107,16 @@ def _layer_pass(policies: Policies, setting: PolicySetting, routed: bool) -> Pas
     """Seconds through a dense layer, or through one with experts.
 
     What tensor ranks send hides behind the gradients of weights, or, with overlap="full", behind any product; what
-    context ranks send behind attention to the keys that have come, which is all of it but the last of c blocks. What
-    expert ranks send hides with overlap="full" alone, behind what tensor ranks leave of it.
+    context ranks send in a ring behind attention to the keys that have come, which is all of it but the last of c
+    blocks. All-to-alls hide with overlap="full" alone, behind what tensor ranks leave of the products.
     """
     constants = setting.constants
     dense, dense_input, dense_weights = _products(policies, setting, routed)
     core, core_back = _attention(policies, setting)
     light, light_back = _light(policies, setting, routed)
     between = tensor_seconds(policies, setting, routed)
-    exchange = exchange_seconds(policies, setting) if routed else 0.0
+    to_heads = heads_seconds(policies, setting)
+    exchange = to_heads + (exchange_seconds(policies, setting) if routed else 0.0)
     kernels = (TENSOR_KERNELS * (policies.tensor > 1) + ROUTER_KERNELS * routed) * constants.kernel_seconds
     issue = FORWARD_KERNELS * constants.kernel_seconds + kernels
     issue_back = BACKWARD_KERNELS * constants.kernel_seconds + kernels
@@ -136,7 +137,7 @@ def _layer_pass(policies: Policies, setting: PolicySetting, routed: bool) -> Pas
     again = often * np.select([full, selective], [forward, core], 0.0)
     ahead, behind = hidden + in_ring, hidden_back + in_ring_back
     exposed, exposed_back = between + exchange + ring - ahead, between + exchange + 2 * ring - behind
-    once_more = often * np.select([full, selective], [exposed, ring - in_ring], 0.0)
+    once_more = often * np.select([full, selective], [exposed, ring - in_ring + to_heads], 0.0)
     hidden_total = behind + often * np.select([full, selective], [ahead, in_ring], 0.0)
     exposed_total = exposed + exposed_back + once_more
     return Pass(forward, backward, weights - hidden_back, again, exposed_total, exposed, ahead, hidden_total)
@@ -147,7 +148,20 @@ def ring_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     number of a key. Backward their gradients go with them, twice as much (Liu 2023, arXiv 2310.01889). Attention that
     is recomputed gets them once more.
     """
-    return collectives.all_gather(policies.ring(setting.cluster), 2 * key_bytes(policies, setting), "one_ring")
+    ring = collectives.all_gather(policies.ring(setting.cluster), 2 * key_bytes(policies, setting), "one_ring")
+    return (policies.head_ranks == policies.tensor) * ring
+
+
+def heads_seconds(policies: Policies, setting: PolicySetting) -> Count:
+    """Queries, keys and values of one layer and micro-batch go to ranks that have all parts of a sequence for some
+    heads, and the context comes back: four all-to-alls each way (Jacobs 2023, arXiv 2309.14509), and forward once more
+    where attention is recomputed. Keys of a head that several ranks need are sent to each of them.
+    """
+    to_heads, groups = policies.head_ranks > policies.tensor, policies.ring(setting.cluster)
+    if not to_heads.any():
+        return 0.0
+    sent = [collectives.all_to_all(groups, of(policies, setting)) for of in (query_bytes, key_bytes)]
+    return to_heads * 2 * (sent[0] + sent[1])
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -262,7 +276,8 @@ def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Num
         vector = VECTOR / gpu.peak_flops.get("fp32", gpu.peak_flops[precision] / 16)
         seen = s * s / 2 * heads / policies.context
         return seen * (2 * product + vector), seen * (5 * product + 2 * vector)
-    rows = s / policies.context
+    whole = policies.head_ranks // policies.tensor
+    rows, heads = s / (policies.context // whole), heads / whole
     scores, values = _gemms(policies, setting, rows, s, width, heads), _gemms(policies, setting, rows, width, s, heads)
     byte = rows * s * heads / setting.memory_rate
     return scores + values + 9 * byte, 2 * scores + values + values + 11 * byte

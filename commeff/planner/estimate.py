@@ -18,7 +18,7 @@ from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_s
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "context", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
-    *("partition_checkpoints", "offload_checkpoints", "recompute_every", "expert"),
+    *("partition_checkpoints", "offload_checkpoints", "recompute_every", "expert", "context_by"),
 )
 
 

@@ -12,10 +12,12 @@ Origins, read in the sources:
   Transformer Engine 2.20 keeps them in fp8 and transposed until a step changes them (`quantize_weight`).
 - fsdp: FSDP2 as torchtitan 0.2.2 applies it. Each block is a unit, fetched one ahead; shards are fp32, gathered in bf16
   and reduced in fp32 (`mixed_precision_reduce`). Tensor ranks split sequences and wait for their messages
-  (`enable_async_tensor_parallel` is off). It has gpipe, 1f1b and interleaved pipelines, and no ZeRO-1.
+  (`enable_async_tensor_parallel` is off). It has gpipe, 1f1b and interleaved pipelines, and no ZeRO-1. Keys and values
+  go round the ranks of a sequence.
 - deepspeed: DeepSpeed 0.19. Gradients are summed and sent in the model's 16 bits (`get_data_types`,
   `communication_data_type`), in buckets of `reduce_bucket_size`; `overlap_comm` is off but for ZeRO-3, which gathers
-  every matrix by itself. Its pipeline is 1F1B and refuses ZeRO-2 and ZeRO-3.
+  every matrix by itself. Its pipeline is 1F1B and refuses ZeRO-2 and ZeRO-3. Ranks of a sequence split the heads of
+  attention (`DistributedAttention`).
 - ideal: all hides that may, and nothing is lost of a data sheet.
 """
 
@@ -28,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from commeff.planner.constants import MEASURED, Constants
-from commeff.planner.policies import SCHEDULES, STATES
+from commeff.planner.policies import CONTEXTS, SCHEDULES, STATES
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import Refusal
 
@@ -85,6 +87,13 @@ def _runs(name: str, *schedules: str) -> Refusal:
     )
 
 
+def _splits_sequences(name: str, by: str) -> Refusal:
+    return Refusal(
+        lambda p: (p.context > 1) & (p.context_by != CONTEXTS.index(by)),
+        lambda p: f"context_by must be {by} with framework={name}, got {p.context_by}",
+    )
+
+
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": Framework(
         {"overlap": "tensor", "bucket": 0, "fp8_copies": True}, refusals=(_runs("megatron", "1f1b", "interleaved"),)
@@ -95,6 +104,7 @@ FRAMEWORKS: dict[str, Framework] = {
         zero=3,
         refusals=(
             _runs("fsdp", "gpipe", "1f1b", "interleaved"),
+            _splits_sequences("fsdp", "ring"),
             Refusal(
                 lambda p: (p.zero < 2) & (p.shard > 1),
                 lambda p: f"zero must be 2 or 3 with framework=fsdp where ranks share a worker, got {p.zero}",
@@ -110,6 +120,7 @@ FRAMEWORKS: dict[str, Framework] = {
         {3: {"overlap": "data", "unit": 0}},
         refusals=(
             _runs("deepspeed", "1f1b"),
+            _splits_sequences("deepspeed", "all_to_all"),
             Refusal(
                 lambda p: (p.zero >= 2) & (p.pipeline > 1),
                 lambda p: f"zero must be 0 or 1 with framework=deepspeed and a pipeline, got {p.zero}",

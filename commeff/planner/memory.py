@@ -105,7 +105,8 @@ def layer_activations(policies: Policies, setting: PolicySetting, routed: bool =
     s b h (10 + 24/t + 5 a s/(h t)) for a GPT block (Korthikanti 2022, Table 2): inputs of two norms and two matrices
     and two dropout masks, 10, on all tensor ranks unless sequence_parallel; queries, keys, values, context 8 and the
     inside of the feed-forward 16, split; softmax, mask and dropped softmax 5 for each score, kept by nobody with
-    flash attention or selective recomputation. Copies of tokens that experts were sent and what came out of them, 4 for
+    flash attention or selective recomputation. Of ranks that split heads, a flash kernel keeps the context of whole
+    sequences beside that of their parts. Copies of tokens that experts were sent and what came out of them, 4 for
     each number, are on all tensor ranks.
 
     In fp8 the inputs of matrices with weights are kept in one byte instead of two. A flash kernel keeps the context in
@@ -116,9 +117,10 @@ def layer_activations(policies: Policies, setting: PolicySetting, routed: bool =
     shared = (10.0 - 2 * short) * tokens * model.hidden / np.where(policies.sequence_parallel, t, 1)
     if routed:
         shared = shared + (4 - short) * routed_tokens(policies, setting) * model.hidden
-    attention = 4 + short * (1 if model.flash_attention else -1)
-    split = tokens * attention * model.query_width / t + inner_bytes(policies, setting, routed, short)
     keeps_scores = policies.recompute != RECOMPUTES.index("selective")
+    twice = 2 * (model.flash_attention and not short) * (keeps_scores & (policies.head_ranks > t))
+    attention = 4 + short * (1 if model.flash_attention else -1) + twice
+    split = tokens * attention * model.query_width / t + inner_bytes(policies, setting, routed, short)
     return shared + split + 2 * key_bytes(policies, setting) + 5 * keeps_scores * scores(policies, setting)
 
 
@@ -129,9 +131,17 @@ def inner_bytes(policies: Policies, setting: PolicySetting, routed: bool, short:
 
 
 def key_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least."""
-    width = np.maximum(setting.model.key_width / policies.tensor, setting.model.head_width)
+    """Bytes of the keys of one layer and micro-batch on a rank, and of its values: 2 s b h/t, of one head at least;
+    of whole sequences where ranks split heads.
+    """
+    model, t = setting.model, policies.tensor
+    width = np.maximum(model.key_width / t, model.head_width * (policies.head_ranks // t))
     return 2 * policies.tokens(setting) * width
+
+
+def query_bytes(policies: Policies, setting: PolicySetting) -> Numbers:
+    """Bytes of the queries of one layer and micro-batch on a rank, and of their context: 2 s b h/t."""
+    return 2 * policies.tokens(setting) * setting.model.query_width / policies.tensor
 
 
 def scores(policies: Policies, setting: PolicySetting) -> Numbers:
@@ -154,9 +164,10 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     One layer at a time goes backward: it has what was computed again, all of it or its scores, and the gradients of
     its widest part: 4 bytes for each score or inner number of the feed-forward, 6 if gated, and 4 s b h beside them. Of
     layers with experts and without it is one that has them, with the gradients of what they were sent.
-    Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before. With
-    sequence_parallel it has the whole gradient of a matrix's inputs, 2 s b h, before it is scattered. One buffer is for
-    such inputs gathered, 2 s b h, and for scores, 2 bytes each (Megatron-LM's global memory buffer).
+    Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before, or
+    the queries that it sends and gets where they split heads. With sequence_parallel it has the whole gradient of a
+    matrix's inputs, 2 s b h, before it is scattered. One buffer is for such inputs gathered, 2 s b h, and for scores, 2
+    bytes each (Megatron-LM's global memory buffer).
     """
     policies = replace(policies, recompute=policies.recompute * stages.recomputing)
     model, tokens = setting.model, policies.tokens(setting)
@@ -173,7 +184,9 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
         inner = inner + 2 * routed_tokens(policies, setting) * model.hidden
     hidden = 2 * tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
     output = np.where(stages.last, 0.0, hidden)
-    passing = (policies.context > 1) * 4 * key_bytes(policies, setting)
+    to_heads = policies.head_ranks > policies.tensor
+    passing = np.where(to_heads, 2 * query_bytes(policies, setting), 4 * key_bytes(policies, setting))
+    passing = (policies.context > 1) * passing
     gathered = (policies.sequence_parallel & (policies.tensor > 1)) * 2 * tokens * model.hidden
     buffer = np.maximum(2 * written, gathered)
     widest = np.maximum(4 * written, inner) + 2 * hidden + passing + gathered + buffer
@@ -202,8 +215,8 @@ def memory(
     dropout mask of the embedding for each micro-batch in flight, and the last, of one, the inputs of its norm and its
     head, 4 s b h, and logits: in 16 bits, in fp32, and their softmax, 10 bytes for each.
 
-    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and the next, or all without `reshard`, and
-    the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Fp8 weights take
+    ZeRO-3 holds whole, of the stage's own layers, the unit that it computes and those prefetched, or all without
+    `reshard`, and the embeddings; ZeRO-2 and ZeRO-3 the gradients of the unit that is to be scattered. Fp8 weights take
     two bytes as well, since they are kept transposed too; `fp8_copies` are both beside 16-bit weights, of whole layers.
     Where gradients are averaged, in a worker or between workers by psgd, `bucket` of them are copied; with ZeRO-3 only
     where every matrix is a unit. A rank's share of the states of all experts is as large as if they were not spread
@@ -222,7 +235,7 @@ def memory(
     ends = stages.embeddings * model.embedding_parameters / policies.tensor + positions
     layer = (parameters - ends - experts) / stages.layers
     logit = 8 + weights * (weights < wide)
-    live = np.where(policies.reshard, np.minimum(2 * unit, stages.layers), stages.layers)
+    live = np.where(policies.reshard, np.minimum((1 + policies.prefetch) * unit, stages.layers), stages.layers)
     axes = sum(
         np.greater(ranks, 1).astype(int)
         for ranks in (policies.tensor, policies.context, policies.pipeline, shard, policies.workers, policies.expert)

@@ -1,7 +1,7 @@
 """What a policy chooses from, and many policies at once: the fields of `Policy` as arrays, so that one formula prices
 one policy or a million.
 
-Names become numbers: the place in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`, and the place of the method in `methods`.
+Names become numbers: the place in `CHOICES`, and the place of the method in `methods`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ HIDES = {"tensor": (0, 1, 0, 1, 1), "data": (0, 0, 1, 1, 1), "pipeline": (0, 0, 
 # bf16, gradients are summed in fp32: 18 in all; with fp16 they travel as fp16 and are copied to fp32 for the step: 20;
 # fp32 16 (the table of Megatron-LM's distributed optimizer). ZeRO's own count, 16, has 2-byte gradients.
 STATES = {"fp32": (4, 4, 8), "tf32": (4, 4, 8), "bf16": (2, 4, 12), "fp16": (2, 2, 16), "fp8": (2, 4, 12)}
-CHOICES = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "overlap": OVERLAPS}
+CONTEXTS = ("ring", "all_to_all")
+CHOICES = {"schedule": SCHEDULES, "recompute": RECOMPUTES, "overlap": OVERLAPS, "context_by": CONTEXTS}
 SWITCHES = (
     *("sequence_parallel", "partition_checkpoints", "offload_checkpoints", "reshard", "fp32_parameters"),
     *("half_gradients", "fp8_copies"),
@@ -77,10 +78,10 @@ class Policies:
     Attributes
     ----------
     tensor, pipeline, data, workers, micro_batch, chunks, zero : as in `Policy`.
-    schedule, recompute, overlap : places in `SCHEDULES`, `RECOMPUTES` and `OVERLAPS`.
+    schedule, recompute, overlap, context_by : places in `CHOICES`.
     sequence_parallel, partition_checkpoints, offload_checkpoints : as in `Policy`.
     context, unit, reshard, fp32_parameters, recompute_every, loss_chunks, fragmentation, half_gradients, bucket,
-        fp8_copies, expert : as in `Policy`.
+        fp8_copies, expert, prefetch : as in `Policy`.
     method : places in `methods`.
     methods : what the worker axis may do.
     precision : of all policies.
@@ -118,6 +119,8 @@ class Policies:
     bucket: Numbers = field(default_factory=MANY)
     fp8_copies: Numbers = field(default_factory=NO)
     expert: Numbers = field(default_factory=ONE)
+    context_by: Numbers = field(default_factory=ZERO)
+    prefetch: Numbers = field(default_factory=ONE)
     methods: tuple[WorkerMethod, ...] = (WorkerMethod(),)
     precision: str = "bf16"
 
@@ -167,6 +170,11 @@ class Policies:
     def splitting(self, cluster: Cluster) -> Groups:
         """Ranks that split the weights of a layer."""
         return self._groups(cluster, "tensor", 1)
+
+    @property
+    def head_ranks(self) -> Numbers:
+        """Ranks that split the heads of attention."""
+        return self.tensor * np.where(self.context_by == CONTEXTS.index("all_to_all"), self.context, 1)
 
     def ring(self, cluster: Cluster) -> Groups:
         """Ranks that split a sequence."""

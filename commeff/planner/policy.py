@@ -8,7 +8,7 @@ from functools import cached_property
 from commeff import require
 from commeff.cluster import GPU, PRECISIONS, Cluster
 from commeff.planner.model import Model, count
-from commeff.planner.policies import BUCKET, OVERLAPS, RECOMPUTES, SCHEDULES, SWITCHES, Policies, PolicySetting
+from commeff.planner.policies import BUCKET, CHOICES, SWITCHES, Policies, PolicySetting
 from commeff.planner.refusals import OWN, REFUSALS, strategy_refusal
 from commeff.planner.worker_method import PLAIN, StrategyFactory, WorkerMethod
 
@@ -38,8 +38,11 @@ class Policy:
     partition_checkpoints, offload_checkpoints : ZeRO-R: inputs kept for recomputation are split over the tensor
         ranks, or moved to the host.
     context : ranks that split every sequence, each with two of 2 context equal parts, so that all have as much to do
-        where a mask hides half. Keys and values go round them in a ring (arXiv 2310.01889).
+        where a mask hides half.
+    context_by : keys and values go round these ranks in a ring (arXiv 2310.01889); or, with all_to_all, each rank has
+        the whole sequence of some heads during attention (DeepSpeed-Ulysses, arXiv 2309.14509).
     unit : of ZeRO-3, layers that are gathered at once (FSDP's units); 0: each matrix by itself (DeepSpeed's).
+    prefetch : of ZeRO-3, units that are gathered ahead of the one that is computed; 0: each is waited for.
     reshard : of ZeRO-3, weights are given up after the forward pass and gathered again for the backward pass.
     fp32_parameters : of ZeRO-3, shards are fp32 and are gathered in 16 bits (FSDP's mixed precision); the optimizer
         keeps no second copy.
@@ -88,6 +91,8 @@ class Policy:
     fp8_copies: bool = False
     expert: int = 1
     recompute_stages: int = 0
+    context_by: str = "ring"
+    prefetch: int = 1
 
     def __post_init__(self) -> None:
         ranks, passes = ("tensor", "pipeline", "data", "context", "workers", "expert"), ("micro_batch", "chunks")
@@ -96,18 +101,17 @@ class Policy:
         require.truth(**{name: getattr(self, name) for name in SWITCHES})
         if type(self.zero) is not int or self.zero not in range(4):
             raise ValueError(f"zero must be 0 (off), 1, 2 or 3, got {self.zero!r}")
-        if type(self.unit) is not int or self.unit < 0:
-            raise ValueError(f"unit must be a whole number of at least 0, got {self.unit!r}: layers, or 0 for matrices")
-        if type(self.bucket) is not int or self.bucket < 0:
-            raise ValueError(f"bucket must be a whole number of at least 0, got {self.bucket!r}: gradients")
+        for name, what in {"unit": "layers, or 0 for matrices", "bucket": "gradients", "prefetch": "units"}.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}: {what}")
         if type(self.fragmentation) not in (int, float) or not 0 <= self.fragmentation < 1:
             raise ValueError(f"fragmentation must be a share in [0, 1), such as 0.1, got {self.fragmentation!r}")
         if type(self.recompute_stages) is not int or not 0 <= self.recompute_stages < self.pipeline:
             below = f"a whole number below pipeline={self.pipeline}"
             raise ValueError(f"recompute_stages must be {below}, or 0 for all stages, got {self.recompute_stages!r}")
-        require.one_of(SCHEDULES, schedule=self.schedule)
-        require.one_of(RECOMPUTES, recompute=self.recompute)
-        require.one_of(OVERLAPS, overlap=self.overlap)
+        for name, choices in CHOICES.items():
+            require.one_of(choices, **{name: getattr(self, name)})
         require.one_of(PRECISIONS, precision=self.precision)
         if self.recompute_stages and self.recompute == "none":
             raise ValueError("recompute must be selective or full with recompute_stages, got none")

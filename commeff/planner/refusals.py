@@ -62,9 +62,10 @@ OWN: tuple[Refusal, ...] = (
         lambda p: f"recompute must be selective or full with recompute_every={p.recompute_every}, got none",
     ),
     Refusal(
-        lambda p: (p.zero != 3) & ((p.unit != 1) | ~p.reshard | p.fp32_parameters),
+        lambda p: (p.zero != 3) & ((p.unit != 1) | (p.prefetch != 1) | ~p.reshard | p.fp32_parameters),
         lambda p: (
-            f"zero must be 3 with unit, reshard and fp32_parameters, got {p.zero}: they say how weights are shared"
+            f"zero must be 3 with unit, prefetch, reshard and fp32_parameters, got {p.zero}: they say how weights are "
+            "shared"
         ),
     ),
     Refusal(
@@ -136,6 +137,16 @@ REFUSALS: tuple[Refusal, ...] = (
         lambda p, s: (
             f"tensor must be a multiple of kv_heads={s.model.key_heads} or divide it, got {p.tensor}: a tensor "
             "above kv_heads replicates the heads of keys and values"
+        ),
+    ),
+    Refusal(
+        lambda p, s: (
+            (s.model.heads % p.head_ranks != 0)
+            | (np.maximum(p.head_ranks, s.model.key_heads) % np.minimum(p.head_ranks, s.model.key_heads) != 0)
+        ),
+        lambda p, s: (
+            f"tensor x context must divide heads={s.model.heads} with context_by=all_to_all, and be a multiple of "
+            f"kv_heads={s.model.key_heads} or divide it, got {p.tensor} x {p.context}: these ranks split the heads"
         ),
     ),
     Refusal(

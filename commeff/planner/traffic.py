@@ -80,22 +80,24 @@ class Sharing(NamedTuple):
     Attributes
     ----------
     gradients : once a step; they may hide behind the last backward pass.
-    forward, backward : in the passes of every micro-batch: weights (ZeRO-3) and scattered gradients.
-    exposed_share : share of these two that nothing can hide.
+    forward, backward : in the passes of every micro-batch: prefetched weights (ZeRO-3) and scattered gradients.
+    waiting : in these passes, weights that are not prefetched.
+    exposed_share : share of `forward` and `backward` that nothing can hide.
     """
 
     gradients: Numbers
     forward: Numbers
     backward: Numbers
+    waiting: Numbers
     exposed_share: Numbers
 
     def exposed(self, forward_room: Numbers, backward_room: Numbers, share: Numbers) -> Numbers:
-        """The seconds left of `forward` and `backward` where computing hides that share: each behind its own passes,
-        which compute for `forward_room` and `backward_room` seconds, as weights are fetched one unit ahead.
+        """The seconds left of all passes where computing hides that share of `forward` and `backward`: each behind its
+        own passes, which compute for `forward_room` and `backward_room` seconds, as weights are fetched ahead.
         """
         ahead, behind = ((1 - self.exposed_share) * seconds for seconds in (self.forward, self.backward))
         hidden = np.minimum(ahead, forward_room) + np.minimum(behind, backward_room)
-        return self.forward + self.backward - share * hidden
+        return self.waiting + self.forward + self.backward - share * hidden
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, experts: Numbers) -> Sharing:
@@ -110,7 +112,8 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
 
         u (n-1) max(alpha + (g-1)/g P/(u n B),  alpha' + lambda P/(u n B'))
 
-    so many ranks and small units cost latencies. Before the first unit and after the last nothing is computed.
+    so many ranks and small units cost latencies. Before the first unit and after the last nothing is computed; without
+    `prefetch` nothing hides weights. Units are equal, so fetching more than one ahead hides no more.
 
     Experts have the same collectives, after the others', among the ranks that hold the same ones; all the matrices of
     a unit's experts are one.
@@ -126,7 +129,7 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
         return dense
     units = np.ceil(layers / np.maximum(policies.unit, model.expert_every))
     of_experts = _sharing(policies, setting, policies.alike(setting.cluster), experts, units)
-    sums = {name: getattr(dense, name) + getattr(of_experts, name) for name in ("gradients", "forward", "backward")}
+    sums = {name: getattr(dense, name) + getattr(of_experts, name) for name in Sharing._fields[:-1]}
     return dense._replace(**sums)
 
 
@@ -141,12 +144,14 @@ def _sharing(
         for kind in (gradients, weights)
     )
     whole = collectives.all_reduce(groups, gradients * parameters)
+    ahead, gathered = three * (policies.prefetch > 0) * gathered, three * (policies.prefetch == 0) * gathered
     return Sharing(
         gradients=np.select([policies.zero == 0, three], [whole, 0.0], reduce + gather),
-        forward=three * gathered,
+        forward=ahead,
         backward=np.select(
-            [three, policies.zero == 2], [policies.reshard * gathered + scattered, (micro_batches - 1) * reduce], 0.0
+            [three, policies.zero == 2], [policies.reshard * ahead + scattered, (micro_batches - 1) * reduce], 0.0
         ),
+        waiting=(1 + policies.reshard) * gathered,
         exposed_share=three / units,
     )
 

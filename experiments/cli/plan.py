@@ -89,9 +89,10 @@ def plan(
 
     Policy: `tensor= context= pipeline= data=` ranks (data: all others by default), of which `expert=` share the
     experts, `micro_batch= schedule= chunks= stages= zero= recompute= recompute_every= recompute_stages=
-    sequence_parallel= precision= overlap=`, with `zero=3` also `unit= reshard= fp32_parameters=`, with `precision=fp8`
-    also `fp8_copies=`; `half_gradients=`; and, of memory, `bucket= loss_chunks= fragmentation= partition_checkpoints=
-    offload_checkpoints=`. `stages=` is a list, or balanced. `recompute_stages=2` recomputes on the first two stages.
+    sequence_parallel= precision= overlap=`, with `zero=3` also `unit= prefetch= reshard= fp32_parameters=`, with
+    `context=` also `context_by=`, with `precision=fp8` also `fp8_copies=`; `half_gradients=`; and, of memory, `bucket=
+    loss_chunks= fragmentation= partition_checkpoints= offload_checkpoints=`. `stages=` is a list, or balanced.
+    `recompute_stages=2` recomputes on the first two stages.
     `framework=` (megatron, fsdp, deepspeed, ideal) sets what that framework does unless told otherwise, and --search
     keeps to what it runs.
     Worker axis: `workers=`, and a method with the keys of `commeff train`: `method= compressor= topology=`, their

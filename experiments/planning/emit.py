@@ -14,13 +14,17 @@ from commeff.experiments.planning.models import named
 from commeff.experiments.planning.question import Question
 from commeff.experiments.planning.worker_words import method_words
 from commeff.planner import Model, Policy
+from commeff.planner.policies import CONTEXTS
 
 FLAVORS = {"llama3-8b": "8B", "llama3-70b": "70B", "llama3-405b": "405B"}
 BEHIND = ("data", "partial", "full")  # kinds of overlap that hide gradients
 STAGES = {2: "optim_grads", 3: "optim_grads_params"}
 PIPELINES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B"}
 WIDTHS = {"bf16": "bfloat16", "fp32": "float32"}
-COMMON = {"unit": (1,), "reshard": (True,), "recompute_every": (1,), "recompute_stages": (0,), "loss_chunks": (1,)}
+COMMON = {
+    **{"unit": (1,), "prefetch": (1,), "reshard": (True,), "recompute_every": (1,), "recompute_stages": (0,)},
+    **{"loss_chunks": (1,), "context_by": ("ring",)},
+}
 EXPERTS = "experts must be 1 with {}, got {}: flags of models with experts are those of Megatron-LM; take megatron"
 
 
@@ -92,7 +96,11 @@ def megatron(question: Question, policy: Policy) -> list[str]:
     precisions, model = ("bf16", "fp16", "fp32", "fp8"), question.model
     if model.experts > 1 and policy.tensor > 1 and not policy.sequence_parallel:
         raise ValueError("sequence_parallel must be true with tensor ranks, experts and megatron, got false")
-    never = {"offload_checkpoints": (False,), "fp32_parameters": (False,)}
+    by_heads = policy.context > 1 and policy.context_by == "all_to_all"
+    if by_heads and model.key_heads % (policy.tensor * policy.context):
+        ranks = f"{policy.tensor} x {policy.context}: it replicates no heads between ranks of a sequence"
+        raise ValueError(f"tensor x context of megatron must divide kv_heads={model.key_heads}, got {ranks}")
+    never = {"offload_checkpoints": (False,), "fp32_parameters": (False,), "context_by": CONTEXTS}
     if policy.precision == "fp8" and policy.zero == 0:
         never["fp8_copies"] = (True,)  # only its distributed optimizer has weights in fp8 alone
     _allow("megatron", policy, schedule=("1f1b", "interleaved"), precision=precisions, **never)
@@ -101,6 +109,7 @@ def megatron(question: Question, policy: Policy) -> list[str]:
         **(_experts(model) | {"expert-model-parallel-size": policy.expert} if model.experts > 1 else {}),
         "tensor-model-parallel-size": policy.tensor,
         "context-parallel-size": policy.context if policy.context > 1 else False,
+        "cp-comm-type": "a2a" if by_heads else False,
         "pipeline-model-parallel-size": policy.pipeline,
         "micro-batch-size": policy.micro_batch,
         "global-batch-size": question.global_batch,

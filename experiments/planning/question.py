@@ -22,7 +22,7 @@ from commeff.experiments.planning.models import named, sized
 from commeff.experiments.planning.worker_words import PARTS, is_method_word, read_method
 from commeff.planner import FRAMEWORKS, MEASURED, Constants, Model, Policies, Policy, Prediction, predict
 from commeff.planner.frameworks import IDEAL
-from commeff.planner.policies import STATES
+from commeff.planner.policies import CHOICES, STATES
 from commeff.planner.worker_method import PLAIN
 
 SHAPE = tuple(field.name for field in fields(Model))
@@ -31,7 +31,7 @@ OTHERS = ("model", "framework", "parameters", "cluster", "gpus", "bandwidth", "g
 KEYS = (*dict.fromkeys((*OTHERS, *SHAPE, *POLICY, *PARTS)), "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
-NAMES = ("model", "framework", "cluster", "bandwidth", "schedule", "recompute", "precision", "overlap", "collective")
+NAMES = ("model", "framework", "cluster", "bandwidth", *CHOICES, "precision", "collective")
 BALANCED = "balanced"  # stages that a pipeline is cut into by what each costs
 SWITCHES = {"true": True, "false": False, "none": None, "null": None}
 
@@ -111,7 +111,7 @@ class Question:
         """The policy with other fields, and where one of them is `zero`, with what the framework does at that stage."""
         zero = changes.get("zero", policy.zero)
         if zero != policy.zero:
-            whole = {name: getattr(Policy, name) for name in ("unit", "reshard", "fp32_parameters")}
+            whole = {name: getattr(Policy, name) for name in ("unit", "prefetch", "reshard", "fp32_parameters")}
             left = {name: value for name, value in self._defaults(zero).items() if name not in self.policy}
             changes = {**whole, **left, **changes}
         return self._allowed(replace(policy, **changes))

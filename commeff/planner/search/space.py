@@ -15,7 +15,7 @@ from commeff import require
 from commeff.cluster import Cluster
 from commeff.planner.frameworks import FRAMEWORKS
 from commeff.planner.model import Model, count
-from commeff.planner.policies import CHOICES, RECOMPUTES, SCHEDULES, Mask, Policies
+from commeff.planner.policies import CHOICES, CONTEXTS, RECOMPUTES, SCHEDULES, Mask, Policies
 from commeff.planner.policy import Policy
 from commeff.planner.refusals import feasible
 from commeff.planner.worker_method import WorkerMethod
@@ -84,7 +84,11 @@ class Space:
         parts = [c for c in divisors(gpus) if c == 1 or c * PART <= model.sequence]
         tensors = [t for t in divisors(gpus) if model.heads % t == 0]
         spreads = [{"expert": e} for e in divisors(model.experts) if gpus % e == 0] if model.experts > 1 else [{}]
-        splits = [{"tensor": t, "context": c, **spread} for t, c, spread in product(tensors, parts, spreads)]
+        splits = [
+            {"tensor": t, "context": c, "context_by": by, **spread}
+            for t, c, by, spread in product(tensors, parts, CONTEXTS, spreads)
+            if by == "ring" or (c > 1 and model.heads % (t * c) == 0)
+        ]
         axes |= {"zero": [self._stage(zero) for zero in range(4)], "tensor": splits, "schedule": schedules}
         return {**axes, "way": [way.fields for way in self.ways]}
 

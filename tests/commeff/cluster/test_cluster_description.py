@@ -81,6 +81,9 @@ def test_the_names_of_the_contract_are_there_with_their_nics() -> None:
         assert (cluster.nics, cluster.per_node) == (nics, size)
         assert 0.9 < cluster.inter.bandwidth * 8e-9 / gigabits <= 1
         assert cluster.intra.bandwidth > cluster.inter.bandwidth
+    cubes = Cluster.named("tpu_v5p", gpus=128)
+    assert cubes.nodes == 2
+    assert 6 * cubes.intra.bandwidth / 2 * 8e-9 == pytest.approx(0.9 * 4800)
     assert {"ethernet_1g", "ethernet_100m"} < {*names()}
 
 

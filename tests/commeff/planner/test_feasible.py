@@ -9,7 +9,7 @@ import pytest
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policies, Policy
-from commeff.planner.policies import SCHEDULES
+from commeff.planner.policies import CHOICES, CONTEXTS, SCHEDULES
 from commeff.planner.refusals import feasible
 from tests.commeff.planner.ways import method, way
 
@@ -36,8 +36,8 @@ def drawn(random: np.random.Generator) -> dict[str, object]:
     def pick(*values):
         return values[random.integers(len(values))]
 
-    tensor, pipeline = pick(1, 2, 3, 4, 6, 8), pick(1, 1, 2, 3, 4)
-    data = CLUSTER.gpus // (tensor * pipeline) if random.random() < 0.9 else pick(1, 2, 5)
+    tensor, pipeline, context = pick(1, 2, 3, 4, 6, 8), pick(1, 1, 2, 3, 4), pick(1, 1, 2, 3)
+    data = CLUSTER.gpus // (tensor * pipeline * context) if random.random() < 0.9 else pick(1, 2, 5)
     return {
         "tensor": tensor,
         "pipeline": pipeline,
@@ -49,6 +49,9 @@ def drawn(random: np.random.Generator) -> dict[str, object]:
         "zero": pick(0, 1, 2, 3),
         "sequence_parallel": bool(pick(0, 1)),
         "unit": pick(1, 1, 0, 4),
+        "context": context,
+        "context_by": pick(*CONTEXTS),
+        "prefetch": pick(1, 1, 0, 3),
         "reshard": bool(pick(1, 1, 1, 0)),
         "expert": pick(1, 1, 1, 2, 3, 4),
         "method": pick(*METHODS),
@@ -68,7 +71,8 @@ def allowed(fields: dict[str, object], model: Model, batch: int) -> bool:
 def arrays(rows: list[dict[str, object]]) -> Policies:
     """Fields as arrays, without asking `Policy` what it thinks of them together."""
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "method"}
-    columns["schedule"] = np.array([SCHEDULES.index(row["schedule"]) for row in rows])
+    for name in ("schedule", "context_by"):
+        columns[name] = np.array([CHOICES[name].index(row[name]) for row in rows])
     columns["method"] = np.array([METHODS.index(row["method"]) for row in rows])
     rest = ("recompute", "overlap")
     return Policies(**columns, **dict.fromkeys(rest, np.zeros(len(rows), dtype=int)), methods=METHODS)

@@ -284,6 +284,19 @@ def test_states_are_shared_by_ranks_of_a_sequence_as_by_those_of_other_sequences
     assert zero_0[0] == zero_0[1]
 
 
+@pytest.mark.parametrize("reshard", [True, False])
+def test_without_prefetch_weights_wait_and_more_units_ahead_hide_no_more(reshard):
+    policy = {"batch": 128, "data": 64, "zero": 3, "overlap": "full", "reshard": reshard}
+    none, one, four = (seconds(prefetch=depth, **policy) for depth in (0, 1, 4))
+    assert one == four
+    assert {part for part in one if one[part] != none[part]} == {"data"}
+    roomy = replace(SELENE.with_latency(0, 0), gpu=replace(SELENE.gpu, peak_flops={"bf16": 1e9}))
+    waiting, hidden = (seconds(prefetch=depth, cluster=roomy, **policy)["data"] for depth in (0, 1))
+    exposed = seconds(cluster=roomy, **{**policy, "overlap": "none"})["data"]
+    gathers = 2 * (1 + reshard) / (2 * (1 + reshard) + 4)  # weights are 16 bits, gradients fp32
+    assert waiting - hidden == pytest.approx(gathers * (exposed - hidden))
+
+
 def test_odd_vocabularies_are_slow():
     padded, odd = (seconds(model=replace(MODEL, vocab=vocab), data=64)["compute"] for vocab in (50304, 50257))
     assert odd > padded

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -58,9 +59,17 @@ def drawn(seed: int, most_nodes: int = 32, ways=WAYS, frameworks=(None,)) -> Dra
     space = Space(a_model(random), cluster, batch, ways, precision, overlap, framework)
     rows = random.integers(0, space.sizes, (15_000, len(space.sizes)))
     rows = rows[space.possible(rows)][:150]
-    switches = random.random((2, len(rows))) < 0.5
+    switches, policies = random.random((2, len(rows))) < 0.5, space.policies(rows)
+    depths = np.random.default_rng((seed, 2)).choice([0, 1, 3], len(rows))
     return Drawn(
-        space, rows, replace(space.policies(rows), partition_checkpoints=switches[0], offload_checkpoints=switches[1])
+        space,
+        rows,
+        replace(
+            policies,
+            partition_checkpoints=switches[0],
+            offload_checkpoints=switches[1],
+            prefetch=np.where(policies.zero == 3, depths, 1),
+        ),
     )
 
 
@@ -118,7 +127,7 @@ def test_fewer_links_between_switches_never_make_a_step_faster(seed):
 
 @pytest.mark.parametrize(("seeds", "least"), SEEDS)
 def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number(seeds, least):
-    count = spread = 0
+    count, spread, by_heads, waiting = 0, 0, 0, 0
     for seed in seeds:
         some = drawn(seed, frameworks=ANY)
         cluster, factor = some.space.cluster, (1.05, 1.5, 4)[seed % 3]
@@ -134,8 +143,12 @@ def test_nothing_better_makes_a_step_slower_and_no_part_is_negative_or_no_number
                 assert not slower.size, f"{seed}: {factor} x {name} slows {some.space.policy(some.rows[slower[0]])}"
                 assert (new.memory_bytes == cost.memory_bytes).all()
         count, spread = count + len(some.rows), spread + int((some.policies.expert > 1).sum())
+        by_heads += int((some.policies.context_by > 0).sum())
+        waiting += int((some.policies.prefetch == 0).sum())
     assert count >= least, "the draws hold too few possible policies"
     assert spread >= least / 10, "the draws spread too few experts"
+    assert by_heads >= least / 20, "the draws split the heads of too few sequences"
+    assert waiting >= least / 20, "the draws prefetch too often"
 
 
 @pytest.mark.parametrize(("seeds", "least"), [((1, 2, 9), 8), pytest.param(range(60), 250, marks=pytest.mark.slow)])
@@ -182,6 +195,16 @@ def test_each_zero_stage_holds_less_and_sends_more_than_the_one_before(seeds, le
         assert (held[3] <= (held[2] + shards * (policies.shard > 1)) * (1 + 1e-9)).all(), seed
         assert (sent[1] <= sent[2] * (1 + 1e-9)).all(), seed
         assert (sent[2] <= sent[3] * (1 + 1e-9)).all(), seed
+
+
+@pytest.mark.parametrize(("seeds", "least"), SEEDS)
+def test_units_that_are_fetched_ahead_save_time_and_take_memory(seeds, least):
+    for seed in seeds:
+        some = drawn(seed)
+        costs = [some.cost(some.space.cluster, zero=0 * some.policies.zero + 3, prefetch=np.array(d)) for d in range(4)]
+        for shallow, deep in pairwise(costs):
+            assert (deep.memory_bytes >= shallow.memory_bytes).all(), seed
+            assert (deep.step_seconds <= shallow.step_seconds * (1 + 1e-12)).all(), seed
 
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2, 5), pytest.param(range(3, 100), marks=pytest.mark.slow)])

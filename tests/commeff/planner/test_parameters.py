@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from commeff.cluster import Cluster
@@ -85,6 +86,17 @@ def test_zero_3_exceeds_zero_2_by_its_own_shards_at_most(unit, reshard, pipeline
         assert sum(three.values()) <= (sum(two.values()) + shards) * (1 + 1e-12)
     if not reshard:
         assert three["weights"] == pytest.approx(two["weights"] + shards)
+
+
+@pytest.mark.parametrize("unit", [0, 1, 3])
+@pytest.mark.parametrize("pipeline", [1, 4])
+def test_each_unit_that_is_prefetched_lies_in_memory_up_to_the_layers_of_a_stage(unit, pipeline):
+    shape = {"gpus": 4 * pipeline, "pipeline": pipeline, "data": 4, "zero": 3, "unit": unit}
+    weights = [held(GPT, prefetch=depth, **shape)["weights"] for depth in range(30)]
+    layers, at_once = GPT.layers // pipeline, max(unit, 1)
+    gathered = [2 * GPT.layer_parameters * min((1 + depth) * at_once, layers) for depth in range(30)]
+    assert np.diff(weights) == pytest.approx(np.diff(gathered))
+    assert weights[-1] == held(GPT, reshard=False, **shape)["weights"]
 
 
 def test_fp32_shards_are_their_own_masters():

@@ -55,6 +55,12 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
     assert emitted("commeff", *words, "precision=fp16")["precision"] == "fp16"
 
 
+def test_megatron_is_told_who_splits_the_heads_of_attention():
+    assert "cp-comm-type" not in emitted("megatron", "context=4")
+    assert "cp-comm-type" not in emitted("megatron", "context_by=all_to_all")
+    assert emitted("megatron", "context=4", "context_by=all_to_all", "tensor=2")["cp-comm-type"] == "a2a"
+
+
 @pytest.mark.parametrize(
     ("framework", "words", "said"),
     [
@@ -87,6 +93,9 @@ def test_flags_give_the_ranks_and_the_batches_back(words):
         ),
         ("torchtitan", ["zero=3", "loss_chunks=8"], "loss_chunks of torchtitan must be 1"),
         ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
+        ("torchtitan", ["zero=2", "context=2", "context_by=all_to_all"], "context_by of torchtitan must be ring"),
+        ("megatron", ["context=16", "context_by=all_to_all"], "must divide kv_heads=8, got 1 x 16"),
+        ("torchtitan", ["zero=3", "prefetch=2"], "prefetch of torchtitan must be 1, got 2"),
         ("torchtitan", ["context=2"], "zero of torchtitan must be 2 or 3"),
         ("commeff", ["pipeline=4", "schedule=zero_bubble"], "schedule of commeff must be"),
         ("commeff", ["hidden=8192", "ffn_hidden=14336"], "a preset of `commeff train`"),
