@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
 
+import torch
 from torch import Tensor, nn
 
 from commeff.sharding.collectives import Axis
@@ -31,6 +32,8 @@ KINDS: dict[type[Style], tuple[str, tuple[type[nn.Module], ...]]] = {
     RowParallel: ("a linear layer", (nn.Linear,)),
     VocabularyParallel: ("an embedding or a linear layer", (nn.Embedding, nn.Linear, LossLinear)),
 }
+# A schedule that divides backward cannot divide that of a function with a weight before torch 2.13.
+DIVIDES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
 def styles(model: nn.Module, plan: Plan) -> dict[str, Style]:
@@ -110,6 +113,12 @@ def check_stages(model: nn.Module, layers: Layers, size: int, schedule: str, mic
                 f"there must be as many layers as stages, pipeline = {size}{suffix}, got {count} in {layers.name}: "
                 "take fewer ranks, another schedule or a deeper model"
             )
+    divided = schedule in SCHEDULES and SCHEDULES[schedule].splits
+    if divided and not DIVIDES and any(isinstance(module, LossLinear) for module in modules.values()):
+        faults.append(
+            f"schedule={schedule} needs torch 2.13 with a loss in pieces (task.loss_chunks), got {torch.__version__}: "
+            "take another schedule, or loss_chunks=1"
+        )
     if any(hasattr(parameter, "homes") for parameter in model.parameters()):
         faults.append("the model must be whole, got one that was dealt to stages before: make a new one")
     if faults := faults or [*_idle(model, layers, SCHEDULES[schedule].ranks(size))]:

@@ -19,7 +19,8 @@ from commeff.experiments.tasks.language import GPT, Llama
 from commeff.experiments.tasks.language import task as language
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.experiments.tasks.work import Work
-from commeff.sharding import LossLinear, Mesh
+from commeff.sharding import LossLinear, Mesh, fit
+from commeff.sharding.played import PlayedMesh
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.on_device import OnDevice
 from commeff.training.sharding import on_mesh
@@ -32,6 +33,7 @@ MODELS = {
     "tied": lambda: Llama(96, layers=1, width=16, heads=2, inner=32, tied=True),
     "documents": lambda: Llama(96, layers=1, width=16, heads=2, inner=32, separator=3),
 }
+DIVIDED = {kind for kind, order in SCHEDULES.items() if order.splits}
 CASES = {  # degrees of the mesh, and what else
     "tensor": ({"tensor": 2}, {}),
     "sequence": ({"tensor": 2}, {"sequence": True}),
@@ -41,6 +43,8 @@ CASES = {  # degrees of the mesh, and what else
     "stage 3, tensor": ({"shard": 2, "tensor": 2}, {"zero": 3, "sequence": True}),
     "pipeline, tensor": ({"pipeline": 2, "tensor": 2}, {"schedule": "zero_bubble", "micro_batches": 4}),
 }
+if not fit.DIVIDES:  # before torch 2.13
+    CASES = {name: case for name, case in CASES.items() if case[1].get("schedule") not in DIVIDED}
 
 
 def gradients(loss, model):
@@ -149,6 +153,16 @@ def test_on_every_mesh_gradients_and_evaluations_are_those_of_all_logits(text):
             torch.testing.assert_close(ours, loss, rtol=0, atol=1e-13, msg=case)
             torch.testing.assert_close(found, gradient, rtol=0, atol=1e-13, msg=case)
             assert measured == pytest.approx(expected, rel=1e-12), case
+
+
+@pytest.mark.parametrize("schedule", sorted(DIVIDED))
+def test_a_divided_backward_of_pieces_is_refused_where_torch_has_none(text, schedule, monkeypatch):
+    monkeypatch.setattr(fit, "DIVIDES", False)
+    plain, chunked = tasks(text)
+    how = {"schedule": schedule, "micro_batches": 4}
+    on_mesh(plain, PlayedMesh({"pipeline": 2}), **how)
+    with pytest.raises(ValueError, match=f"schedule={schedule} needs torch 2.13 with a loss in pieces"):
+        on_mesh(chunked, PlayedMesh({"pipeline": 2}), **how)
 
 
 def test_evaluations_have_no_more_logits_than_are_allowed_even_of_one_window(text, monkeypatch):
