@@ -15,7 +15,7 @@ from commeff.experiments.config.policies import SAME, planned, settings_of, shap
 from commeff.experiments.planning.emit import FRAMEWORKS
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.planning.question import read_question
-from commeff.experiments.tasks.language import preset
+from commeff.experiments.tasks.language import Llama, preset
 from commeff.experiments.tasks.shapes import shapes_only
 from commeff.planner import Policy, predict
 
@@ -150,6 +150,13 @@ def test_a_shape_has_the_parameters_of_the_model(name: str) -> None:
         model = preset(name)()
         numbers = sum(parameter.numel() for parameter in model.parameters())
         assert shape(model, getattr(model, "context", 64)).parameters == numbers
+
+
+def test_a_mask_of_documents_is_read_whole() -> None:
+    with shapes_only():
+        together, apart = (Llama(64, layers=2, width=16, heads=2, separator=separator) for separator in (None, 3))
+    assert shape(together, 16).flash_attention
+    assert not shape(apart, 16).flash_attention
 
 
 def test_every_name_is_a_field_and_a_key(text: Path) -> None:
