@@ -1,6 +1,7 @@
 """Seconds of one transformer layer, and of embedding and head, on one rank: products, element-wise work, collectives.
 
-Every count of bytes is for 16-bit activations and the fused kernels of Megatron-LM, and is spelt out where it stands.
+Every count of bytes is for 16-bit activations and the fused kernels of Megatron-LM, and is spelt out where it stands;
+activations in fp32 and tf32 are twice as wide.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def _beside_host(layer: Pass, policies: Policies, setting: PolicySetting) -> Pas
     """
     moved = policies.offload_checkpoints & (policies.recompute == RECOMPUTES.index("full"))
     rate = setting.cluster.gpu.host_bandwidth or np.inf
-    copy = moved * checkpoint_bytes(policies, setting) / policies.recompute_every / rate
+    copy = moved * policies.wide / 2 * checkpoint_bytes(policies, setting) / policies.recompute_every / rate
     ahead, back = np.maximum(copy - layer.forward_total, 0), np.maximum(copy - layer.backward_total, 0)
     weights = np.minimum(layer.weights, np.maximum(layer.backward_total - copy, 0))
     return replace(layer, weights=weights, host_forward=ahead, host_backward=back)
@@ -148,8 +149,10 @@ def ring_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
     number of a key. Backward their gradients go with them, twice as much (Liu 2023, arXiv 2310.01889). Attention that
     is recomputed gets them once more.
     """
-    ring = collectives.all_gather(policies.ring(setting.cluster), 2 * key_bytes(policies, setting), "one_ring")
-    return (policies.head_ranks == policies.tensor) * ring
+    size = policies.wide * key_bytes(policies, setting)
+    return (policies.head_ranks == policies.tensor) * collectives.all_gather(
+        policies.ring(setting.cluster), size, "one_ring"
+    )
 
 
 def heads_seconds(policies: Policies, setting: PolicySetting) -> Count:
@@ -160,8 +163,8 @@ def heads_seconds(policies: Policies, setting: PolicySetting) -> Count:
     to_heads, groups = policies.head_ranks > policies.tensor, policies.ring(setting.cluster)
     if not to_heads.any():
         return 0.0
-    sent = [collectives.all_to_all(groups, of(policies, setting)) for of in (query_bytes, key_bytes)]
-    return to_heads * 2 * (sent[0] + sent[1])
+    sizes = (policies.wide / 2 * of(policies, setting) for of in (query_bytes, key_bytes))
+    return to_heads * 2 * sum(collectives.all_to_all(groups, size) for size in sizes)
 
 
 def busy(work: Numbers, issue: Numbers) -> Numbers:
@@ -187,7 +190,7 @@ def tensor_seconds(policies: Policies, setting: PolicySetting, routed: bool = Fa
 
 
 def _around(policies: Policies, setting: PolicySetting, tokens: Numbers) -> Numbers:
-    groups, size = policies.splitting(setting.cluster), 2 * tokens * setting.model.hidden
+    groups, size = policies.splitting(setting.cluster), policies.wide * tokens * setting.model.hidden
     split = 2 * collectives.reduce_scatter(groups, size)
     return np.where(policies.sequence_parallel, split, collectives.all_reduce(groups, size))
 
@@ -205,7 +208,7 @@ def head_pass(policies: Policies, setting: PolicySetting) -> Pass:
     products = [_gemms(policies, setting, *shape) for shape in shapes]
     logits = tokens * columns / setting.memory_rate
     exchange = 2 * collectives.all_reduce(groups, 4.0 * tokens)  # maxima and sums
-    gradient = collectives.all_reduce(groups, 2 * tokens * h)
+    gradient = collectives.all_reduce(groups, policies.wide * tokens * h)
     zero = np.zeros_like(logits)
     return Pass(
         forward=products[0] + 30 * logits,
@@ -222,8 +225,8 @@ def embedding_pass(policies: Policies, setting: PolicySetting) -> Pass:
     ranks forward.
     """
     numbers = policies.tokens(setting) * setting.model.hidden
-    seconds = 10.0 * numbers / setting.memory_rate
-    exchange = collectives.all_reduce(policies.splitting(setting.cluster), 2.0 * numbers)
+    seconds = 5.0 * policies.wide * numbers / setting.memory_rate
+    exchange = collectives.all_reduce(policies.splitting(setting.cluster), policies.wide * numbers)
     zero = np.zeros_like(seconds)
     return Pass(seconds, seconds, zero, zero, exchange, exchange)
 
@@ -279,7 +282,7 @@ def _attention(policies: Policies, setting: PolicySetting) -> tuple[Numbers, Num
     whole = policies.head_ranks // policies.tensor
     rows, heads = s / (policies.context // whole), heads / whole
     scores, values = _gemms(policies, setting, rows, s, width, heads), _gemms(policies, setting, rows, width, s, heads)
-    byte = rows * s * heads / setting.memory_rate
+    byte = policies.wide / 2 * rows * s * heads / setting.memory_rate
     return scores + values + 9 * byte, 2 * scores + values + values + 11 * byte
 
 
@@ -298,7 +301,7 @@ def _light(policies: Policies, setting: PolicySetting, routed: bool) -> tuple[Nu
     split = 4 * tokens * model.query_width / t
     if routed:
         split = split + 8 * routed_tokens(policies, setting) * model.hidden
-    rate = setting.memory_rate
+    rate = 2 / policies.wide * setting.memory_rate
     return (22 * shared + split + forward * inner) / rate, (34 * shared + split + backward * inner) / rate
 
 

@@ -54,8 +54,8 @@ def routed_tokens(policies: Policies, setting: PolicySetting) -> Numbers:
 
 
 def exchange_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
-    """Tokens go to the ranks of their experts and come back, two all-to-alls of 2 b s k h bytes and the padding, each
+    """Tokens go to the ranks of their experts and come back, two all-to-alls of b s k h numbers and the padding, each
     way; each tensor rank sends its part, which the receivers gather (`tensor_seconds`).
     """
-    size = 2 * routed_tokens(policies, setting) * setting.model.hidden / policies.tensor
+    size = policies.wide * routed_tokens(policies, setting) * setting.model.hidden / policies.tensor
     return 2 * collectives.all_to_all(policies.exchanging(setting.cluster), size)

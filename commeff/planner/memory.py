@@ -167,7 +167,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     Where ranks split a sequence it also has the keys, values and their gradients that come from the rank before, or
     the queries that it sends and gets where they split heads. With sequence_parallel it has the whole gradient of a
     matrix's inputs, 2 s b h, before it is scattered. One buffer is for such inputs gathered, 2 s b h, and for scores, 2
-    bytes each (Megatron-LM's global memory buffer).
+    bytes each (Megatron-LM's global memory buffer). In fp32 and tf32 all bytes are twice as many.
     """
     policies = replace(policies, recompute=policies.recompute * stages.recomputing)
     model, tokens = setting.model, policies.tokens(setting)
@@ -190,7 +190,7 @@ def activations(policies: Policies, setting: PolicySetting, stages: PipelineStag
     gathered = (policies.sequence_parallel & (policies.tensor > 1)) * 2 * tokens * model.hidden
     buffer = np.maximum(2 * written, gathered)
     widest = np.maximum(4 * written, inner) + 2 * hidden + passing + gathered + buffer
-    return stages.in_flight * (stages.layers * layer + output) + again + widest
+    return policies.wide / 2 * (stages.in_flight * (stages.layers * layer + output) + again + widest)
 
 
 def worker_memory(policies: Policies, setting: PolicySetting, stages: PipelineStages) -> Numbers:
@@ -231,10 +231,10 @@ def memory(
     narrow, (wide, _, moments) = policies.fp32_parameters, STATES["fp32"]
     three, tokens = policies.zero == 3, policies.tokens(setting)
     masks = tokens * model.hidden / np.where(policies.sequence_parallel, policies.tensor, 1)
+    logits = (8 + weights * (weights < wide)) * tokens * model.vocab / policies.tensor / policies.loss_chunks
     unit = np.minimum(np.maximum(policies.unit, 1), stages.layers)
     ends = stages.embeddings * model.embedding_parameters / policies.tensor + positions
     layer = (parameters - ends - experts) / stages.layers
-    logit = 8 + weights * (weights < wide)
     live = np.where(policies.reshard, np.minimum((1 + policies.prefetch) * unit, stages.layers), stages.layers)
     axes = sum(
         np.greater(ranks, 1).astype(int)
@@ -264,7 +264,7 @@ def memory(
         + gradients * averaged * np.maximum(bucket, whole),
         "optimizer": np.where(narrow, moments, optimizer) * one / np.where(policies.zero >= 1, shard, 1),
         "activations": activations(policies, setting, stages) + stages.first * stages.in_flight * masks,
-        "logits": stages.last * (4 * masks + logit * tokens * model.vocab / policies.tensor / policies.loss_chunks),
+        "logits": stages.last * (2 * policies.wide * masks + logits),
         "method": remembered * (one / spread) / np.where(policies.zero >= 1, shard, 1),
         "reserve": setting.constants.reserve_bytes + COMMUNICATOR * (axes + 2 * (axes > 1)) + 0 * parameters,
     }

@@ -227,6 +227,11 @@ class Policies:
         weights, gradients, optimizer = (np.where(self.half_gradients, *pair) for pair in pairs)
         return weights, gradients, optimizer
 
+    @property
+    def wide(self) -> int:
+        """Bytes of an activation: 2, or 4 with fp32 and tf32."""
+        return STATES[self.precision][0]
+
     def tokens(self, setting: PolicySetting) -> Numbers:
         """Tokens of one micro-batch on a rank; a float, as products with other counts may be large."""
         return 1.0 * self.micro_batch * setting.model.sequence / self.context

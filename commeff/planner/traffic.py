@@ -14,10 +14,10 @@ from commeff.planner.policies import Numbers, Policies, PolicySetting
 
 
 def boundary_seconds(policies: Policies, setting: PolicySetting) -> Numbers:
-    """One micro-batch from a stage to the next: b s h 16-bit numbers, each tensor rank sending its part, which the
+    """One micro-batch from a stage to the next: b s h numbers, each tensor rank sending its part, which the
     receivers gather in the node unless they keep sequences split (Narayanan 2021, the scatter/gather optimisation).
     """
-    t, size = policies.tensor, 2 * policies.tokens(setting) * setting.model.hidden
+    t, size = policies.tensor, policies.wide * policies.tokens(setting) * setting.model.hidden
     groups = Groups.strided(setting.cluster, policies.pipeline, t * policies.context * policies.data)
     inside = policies.splitting(setting.cluster)
     gather = np.where(policies.sequence_parallel, 0.0, collectives.all_gather(inside, size / t))

@@ -46,8 +46,8 @@ class Forecast:
     held : dict of str to int
         Bytes of the first process, by what they are; `activations` come and go in a step.
     peak : int or None
-        The most bytes that the first process has in memory at once, Python, libraries and data included; None with
-        stages, micro-batches or `zero=3`, or where the task reads numbers of the model.
+        The most bytes that the first process has in memory at once, Python, libraries and data included; None where
+        the task reads numbers of the model, or processes are joined already that stages would need.
     note : str
         What was assumed of who takes part; "" where a run's ledger says the same.
     """

@@ -180,17 +180,17 @@ def _between(config: Mapping[str, Any], worker: ShardedWorker) -> int:
     """Bytes of parameters and gradients that are there in every step.
 
     Stage 3 is played as stage 2. It has its shards, and gathers what no unit has, and two units: one computes, the next
-    one is on its way. Where a schedule splits backward in two, it has all of them.
+    one is on its way. Backward drops none before the last micro-batch, so with several it has all of them.
     """
     if config["zero"] < 3:
         return sum(model_bytes(worker).values())
     from commeff.sharding.fully import units  # with FSDP, which takes half as long to import as torch
 
     (model,) = worker.computation.modules
-    split = SCHEDULES[config["mesh"]["schedule"]].splits
+    stays = SCHEDULES[config["mesh"]["schedule"]].splits or config["micro_batches"] > 1
     sizes = sorted(sum(p.nbytes for p in unit.parameters()) for unit in units(model))
     whole = sum(p.nbytes for p in worker.computation.parameters.values())
-    return 2 * worker.parameters.nbytes + whole - (0 if split else sum(sizes[:-2]))
+    return 2 * worker.parameters.nbytes + whole - (0 if stays else sum(sizes[:-2]))
 
 
 @contextmanager
@@ -199,6 +199,8 @@ def _stages_alone(config: Mapping[str, Any], worker: ShardedWorker | None) -> It
     if worker is None or config["mesh"]["pipeline"] * config["micro_batches"] == 1:
         yield
         return
+    if dist.is_initialized():
+        raise RuntimeError("peaks of stages are known where no processes are joined already")
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     axis = worker.mesh.axis("pipeline")

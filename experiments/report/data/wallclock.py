@@ -217,7 +217,11 @@ def wallclock(analysis: Analysis, place: Place, modeller: Modeller) -> Wallclock
 
 
 def _gpus(config: Mapping[str, Any]) -> int:
-    """A worker is on one, unless it lies on several."""
+    """A worker is on one, unless it lies on several.
+
+    >>> _gpus({"workers": 2, "nproc": 4, "mesh": {"worker": 2, "tensor": 2}}), _gpus({"workers": 2, "nproc": 1})
+    (4, 2)
+    """
     return max(config["workers"], mesh_size(config) if over_mesh(config) else 1)
 
 

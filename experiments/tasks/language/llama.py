@@ -49,6 +49,16 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), -1)
 
 
+def shares(queries: Tensor, mask: Tensor | None) -> bool:
+    """Whether a kernel lets queries share keys. A GPU's only one is for 16 bits without a mask; otherwise torch keeps
+    all scores, (b, heads, t, t).
+
+    >>> shares(torch.ones(1, 4, 8, 2), mask=None)
+    True
+    """
+    return not queries.is_cuda or (mask is None and queries.itemsize == 2)
+
+
 class GroupedAttention(nn.Module):
     """Causal self-attention in which several query heads share a head of keys and values (arXiv 2305.13245)."""
 
@@ -71,6 +81,8 @@ class GroupedAttention(nn.Module):
         )
         queries, keys = rotate(queries, *angles), rotate(keys, *angles)
         queries, keys, values = (heads.transpose(1, 2) for heads in (queries, keys, values))
+        if not shares(queries, mask):
+            keys, values = (heads.repeat_interleave(queries.shape[1] // heads.shape[1], 1) for heads in (keys, values))
         mixed = F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None, enable_gqa=True)
         out: Tensor = self.project(mixed.transpose(1, 2).flatten(2))
         return out

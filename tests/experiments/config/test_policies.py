@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from commeff.cluster.places import read_place
 from commeff.experiments.config.compose import compose
 from commeff.experiments.config.policies import SAME, planned, settings_of, shape
 from commeff.experiments.planning.emit import FRAMEWORKS
+from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.planning.question import read_question
-from commeff.experiments.tasks.language import preset
+from commeff.experiments.tasks.language import Llama, preset
 from commeff.experiments.tasks.shapes import shapes_only
-from commeff.planner import Policy
+from commeff.planner import Policy, predict
 
 BATCH = 64
 
@@ -102,12 +104,59 @@ def test_layers_that_do_not_divide_are_where_a_run_puts_them(text: Path) -> None
     assert (model.layers, policy.stages, batch) == (5, (3, 2), 8)
 
 
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["mesh.tensor=2"], {"tensor": "tensor_bytes"}),
+        (["mesh.tensor=2", "sequence=true", "precision=fp16"], {"tensor": "tensor_bytes"}),
+        (["mesh.tensor=2", "precision=bf16", "micro_batches=4"], {"tensor": "tensor_bytes"}),
+        (["mesh.shard=2"], {"data": "shard_bytes"}),
+        (["mesh.shard=2", "zero=2", "precision=bf16_reduce_fp32"], {"data": "shard_bytes"}),
+        (["mesh.shard=2", "zero=3", "precision=bf16"], {"data": "shard_bytes"}),
+        (["mesh.worker=2", "mesh.tensor=2", "precision=bf16"], {"tensor": "tensor_bytes", "workers": "wire_bytes"}),
+        (["mesh.worker=2", "method=local_sgd", "method.period=2"], {"workers": "wire_bytes"}),
+        (["mesh.shard=2", "zero=3", "accumulate=3"], {"data": "shard_bytes"}),
+    ],
+)
+def test_the_planner_prices_what_a_run_sends(words: list[str], parts: dict[str, str], text: Path) -> None:
+    """On a link so slow that seconds are bytes, if nothing hides."""
+    small = ["task=language", f"task.data={text}", "model=llama_1m", "task.context=64", "task.batch=8", "steps=4"]
+    config = compose([*small, *words])
+    sent, (model, policy, batch) = forecast(config).sent, planned(config)
+    place = read_place({"cluster": "a100_4nic"}).with_link(1.0, policy.gpus)
+    step = predict(model, replace(policy, overlap="none"), place.cluster.with_gpus(policy.gpus), global_batch=batch)
+    for part, name in parts.items():
+        ranks = policy.gpus / policy.workers
+        assert step.breakdown["seconds"][part] * ranks == pytest.approx(sent[name] / config["steps"], rel=2e-3), name
+
+
+def test_the_planner_prices_what_stages_send(text: Path) -> None:
+    """Computing waits for it both ways, and so does the sum of a tied embedding's two gradients."""
+    small = ["task=language", f"task.data={text}", "model=llama_1m", "task.context=64", "task.batch=8", "steps=4"]
+    for width, precision in ((4, "fp32"), (2, "bf16")):
+        config = compose([*small, "mesh.pipeline=2", "micro_batches=4", f"precision={precision}"])
+        model, policy, batch = planned(config)
+        place = read_place({"cluster": "a100_4nic"}).with_link(1.0, 2)
+        step = predict(model, replace(policy, overlap="none"), place.cluster.with_gpus(2), global_batch=batch)
+        tied = 2 * width * model.vocab * model.hidden
+        assert step.breakdown["seconds"]["pipeline"] == pytest.approx(
+            forecast(config).sent["pipeline_bytes"] / config["steps"] - tied, rel=1e-3
+        )
+
+
 @pytest.mark.parametrize("name", ["llama_40k", "llama_1m", "llama_1b", "gpt2", "gpt3_xl"])
 def test_a_shape_has_the_parameters_of_the_model(name: str) -> None:
     with shapes_only():
         model = preset(name)()
         numbers = sum(parameter.numel() for parameter in model.parameters())
         assert shape(model, getattr(model, "context", 64)).parameters == numbers
+
+
+def test_a_mask_of_documents_is_read_whole() -> None:
+    with shapes_only():
+        together, apart = (Llama(64, layers=2, width=16, heads=2, separator=separator) for separator in (None, 3))
+    assert shape(together, 16).flash_attention
+    assert not shape(apart, 16).flash_attention
 
 
 def test_every_name_is_a_field_and_a_key(text: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from commeff.experiments.studies.planner.published import rows
-from commeff.experiments.tasks.language import GPT, PRESETS, Llama, count, preset
+from commeff.experiments.tasks.language import GPT, PRESETS, Llama, count, llama, preset
 from commeff.planner import Model
 
 SMALL = {
@@ -87,6 +90,30 @@ def test_query_heads_that_share_keys_are_as_many_copies_of_them():
     full.load_state_dict(state)
     tokens = torch.randint(16, (2, 6))
     assert torch.allclose(grouped(tokens), full(tokens), atol=1e-14)
+
+
+@pytest.mark.parametrize("separator", [None, 3])
+def test_keys_are_repeated_where_no_kernel_shares_them(separator, monkeypatch):
+    """As on a GPU in fp32, or with a mask: it would keep the scores of all heads."""
+    torch.manual_seed(0)
+    model = Llama(16, layers=2, width=16, heads=4, kv_heads=2, inner=8, separator=separator).double()
+    tokens = torch.randint(16, (2, 6))
+    results = []
+    for sharing in (True, False):
+        monkeypatch.setattr(llama, "shares", lambda *_, sharing=sharing: sharing)
+        loss = model(tokens).square().sum()
+        results.append((loss, *torch.autograd.grad(loss, list(model.parameters()))))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_a_gpu_shares_keys_in_16_bits_without_a_mask():
+    mask = torch.ones(1, 1, 4, 4, dtype=torch.bool)
+    with FakeTensorMode():
+        for device, dtype in product(("cuda", "cpu"), (torch.bfloat16, torch.float32)):
+            queries = torch.empty(1, 2, 4, 8, dtype=dtype, device=device)
+            assert llama.shares(queries, None) == (device == "cpu" or dtype == torch.bfloat16)
+            assert llama.shares(queries, mask) == (device == "cpu")
 
 
 @pytest.mark.parametrize(
