@@ -38,8 +38,12 @@ class Recomputation(NamedTuple):
 
 
 def on_host(_: Axis) -> AbstractContextManager[Any]:
-    """Inputs wait in the host's memory."""
-    return save_on_cpu(pin_memory=torch.cuda.is_available())
+    """Inputs wait in the host's memory; those on the meta device have no numbers to move."""
+    host = save_on_cpu(pin_memory=torch.cuda.is_available())
+    return saved_tensors_hooks(
+        lambda x: x if x.is_meta else host.pack_hook(x),
+        lambda packed: host.unpack_hook(packed) if isinstance(packed, tuple) else packed,
+    )
 
 
 def in_parts(axis: Axis) -> AbstractContextManager[Any]:

@@ -18,6 +18,7 @@ from commeff.experiments.planning import forecast as forecasting
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.planning.peak import most_bytes
 from commeff.profiling import profile
+from commeff.sharding.recompute import RECOMPUTATIONS
 from tests import owned
 
 RUN = """
@@ -116,6 +117,11 @@ def test_no_stages_are_played_where_processes_are_joined(tmp_path: Path) -> None
         assert dist.get_backend() == "gloo"
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", RECOMPUTATIONS)
+def test_runs_are_foreseen_with_each_recomputation(kind: str, tmp_path: Path) -> None:
+    assert small_peak(tmp_path, f"mesh.tensor=2 recompute={kind}") <= small_peak(tmp_path, "mesh.tensor=2")
 
 
 @pytest.mark.parametrize("option", [["--search"], ["--largest"], ["--method", "dp"], ["--top", "3"]])
