@@ -57,7 +57,7 @@ def leave(option: str, words: list[str]) -> None:
     """Refuse keys that an option chooses."""
     if words:
         raise ValueError(
-            f"{' '.join(words)} must be left out with {option}, got both: {option} chooses {' '.join(words)} itself; "
+            f"{' '.join(words)} must be left out with {option}, got both: {option} sets {' '.join(words)} itself; "
             "`commeff plan` without an option prices the policy that you give"
         )
 
@@ -261,9 +261,12 @@ def show_search(
             f"{plans[0].step_seconds:.4g} s, which the planner does not tell apart.\nFirst come those with room "
             f"for {100 * MORE - 100:.0f} % more than they need, and of these the ones that lose least to the best of "
             f"them\nat worst: with one part of the machine {HELD_OUT[1]} times as slow. "
-            "Measure a few steps of each before you choose.\n"
-            "A row with several workers= is ties that differ in nothing else, with the numbers of the first."
+            "Measure a few steps of each before you choose."
         )
+        if len(alike) < len(found):
+            typer.echo(
+                "A row with several workers= is ties that differ in nothing else, with the numbers of the first."
+            )
     if helps:
         typer.echo("\nof the first:\n")
         _show_explained(**helps)
@@ -340,10 +343,11 @@ def show_largest(question: Question, figure: Path | None, as_json: bool) -> None
 
 def show_zero(question: Question, as_json: bool) -> None:
     """Bytes on a rank of each ZeRO stage, the textbook's beside ours."""
+    from commeff.experiments.planning.question import OF_STAGE_3
     from commeff.experiments.planning.sweeps import zero_stages
     from commeff.planner import Policies
 
-    leave("--zero-stages", _framework(question) + [key for key in question.policy if key == "zero"])
+    leave("--zero-stages", _framework(question) + [key for key in question.policy if key in ("zero", *OF_STAGE_3)])
     policy = question.one()
     policy.check(question.model, question.cluster, question.global_batch)
     rows = zero_stages(question, policy)

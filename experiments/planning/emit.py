@@ -187,7 +187,7 @@ def commeff(question: Question, policy: Policy) -> list[str]:
 
     _dense("commeff", question.model)
     whole = policy.offload_checkpoints or policy.sequence_parallel  # inputs wait on the host, or are divided already
-    never = {"context": (1,), "partition_checkpoints": (False,) if whole else (False, True)}
+    never = {"context": (1,), "context_by": CONTEXTS, "partition_checkpoints": (False,) if whole else (False, True)}
     may = {"schedule": CHUNKS, "chunks": (CHUNKS.get(policy.schedule),), "loss_chunks": (policy.loss_chunks,)}
     _allow("commeff", policy, True, precision=("fp32", "bf16", "fp16"), **may, **never)
     values: dict[str, Any] = {"task": "language", **_decoder(question.model), "task.context": question.model.sequence}

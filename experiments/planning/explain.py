@@ -11,7 +11,7 @@ from commeff.cluster import Cluster
 from commeff.experiments.planning.plan import changed_words
 from commeff.experiments.planning.question import Question
 from commeff.planner import Policies, Policy, Prediction
-from commeff.planner.policies import RECOMPUTES, SCHEDULES
+from commeff.planner.policies import CONTEXTS, RECOMPUTES, SCHEDULES
 from commeff.planner.search.space import is_canonical
 
 SMALL = 1e-3  # step of a difference that stands for a derivative
@@ -131,6 +131,8 @@ def _changes(policy: Policy) -> Iterator[dict[str, Any]]:
     yield from ({"zero": stage} for stage in range(4) if stage != policy.zero)
     if policy.zero == 3:
         yield from ({"unit": 2 * policy.unit or 1}, {"reshard": not policy.reshard})
+        yield {"prefetch": int(policy.prefetch != 1)}
+    yield from ({"context": max(policy.context, 2), "context_by": by} for by in CONTEXTS if by != policy.context_by)
     for schedule in SCHEDULES:
         if policy.pipeline > 1 and schedule != policy.schedule:
             yield {"schedule": schedule, "chunks": 2 if schedule == "interleaved" else 1}

@@ -31,6 +31,7 @@ OTHERS = ("model", "framework", "parameters", "cluster", "gpus", "bandwidth", "g
 KEYS = (*dict.fromkeys((*OTHERS, *SHAPE, *POLICY, *PARTS)), "period", "degree")
 OPTIMIZER = "optimizer must be left out of a plan, got {!r}: the planner counts Adam's states whatever takes the steps"
 SEARCHED = ("precision", "overlap")  # what a search does not choose
+OF_STAGE_3 = ("unit", "prefetch", "reshard", "fp32_parameters")
 NAMES = ("model", "framework", "cluster", "bandwidth", *CHOICES, "precision", "collective")
 BALANCED = "balanced"  # stages that a pipeline is cut into by what each costs
 SWITCHES = {"true": True, "false": False, "none": None, "null": None}
@@ -111,7 +112,7 @@ class Question:
         """The policy with other fields, and where one of them is `zero`, with what the framework does at that stage."""
         zero = changes.get("zero", policy.zero)
         if zero != policy.zero:
-            whole = {name: getattr(Policy, name) for name in ("unit", "prefetch", "reshard", "fp32_parameters")}
+            whole = {name: getattr(Policy, name) for name in OF_STAGE_3}
             left = {name: value for name, value in self._defaults(zero).items() if name not in self.policy}
             changes = {**whole, **left, **changes}
         return self._allowed(replace(policy, **changes))

@@ -10,14 +10,14 @@ import numpy as np
 from commeff.cluster import Cluster
 from commeff.experiments.planning.bandwidth import planned
 from commeff.experiments.planning.evidence import said
-from commeff.experiments.planning.question import Question
+from commeff.experiments.planning.question import OF_STAGE_3, Question
 from commeff.planner import MEASURED, Model, Policies, Policy, WorkerMethod, estimate
 
 BANDWIDTHS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800)  # Gb/s of one NIC
 RANKS = (1, 8, 64, 512)  # data-parallel, of the largest models
 HEAD = 128  # of the family of largest models: n layers, n heads of 128
 HELD = ("weights", "gradients", "optimizer")
-BETWEEN = ("workers", "zero", "method", "stages")  # what a bandwidth sweep chooses
+BETWEEN = ("workers", "zero", *OF_STAGE_3, "method", "stages")  # what a bandwidth sweep chooses
 ALONG = (*BETWEEN, "data", "pipeline", "schedule", "chunks")  # what the largest models go through
 
 
@@ -96,7 +96,7 @@ def largest(like: Model, cluster: Cluster, policy: Policy) -> list[dict[str, flo
     if like.experts > 1:
         raise ValueError(f"experts must be 1 with the largest model, got {like.experts}: it is a dense GPT")
     policy = replace(policy, pipeline=1, data=1, workers=1, chunks=1, stages=None, schedule="1f1b")
-    policy.check(shaped(policy.tensor, like), cluster.with_gpus(policy.gpus), policy.micro_batch)
+    policy.check(shaped(policy.tensor * policy.context, like), cluster.with_gpus(policy.gpus), policy.micro_batch)
     records = []
     for ranks in RANKS:
         row: dict[str, float] = {"data": ranks}

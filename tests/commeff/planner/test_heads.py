@@ -9,9 +9,9 @@ import pytest
 
 from commeff.cluster import Cluster, FatTree, collectives
 from commeff.cluster.groups import Groups
-from commeff.planner import MEASURED, Model, Policies, Policy, predict, search
+from commeff.planner import MEASURED, Model, Policies, Policy, estimate, predict, search
 from commeff.planner.block import heads_seconds, layer_pass, ring_seconds
-from commeff.planner.memory import key_bytes, layer_activations
+from commeff.planner.memory import PipelineStages, activations, key_bytes, layer_activations, query_bytes
 from commeff.planner.policies import PolicySetting
 from commeff.planner.search import Space
 
@@ -92,6 +92,24 @@ def test_one_rank_has_nobody_to_send_to():
         predict(LONG, Policy(tensor=8, data=8, context_by=by), SELENE, global_batch=64) for by in ("ring", "all_to_all")
     )
     assert plain == alone
+
+
+def test_both_ways_at_once_cost_what_each_costs_alone():
+    both = [Policy(context=8, data=8, context_by=by) for by in ("ring", "all_to_all")]
+    costs = estimate(LONG, Policies.of(both), SELENE, 64)
+    for i, policy in enumerate(both):
+        alone = predict(LONG, policy, SELENE, global_batch=64)
+        assert (alone.step_seconds, alone.memory_bytes) == pytest.approx(
+            (costs.step_seconds[i], costs.memory_bytes[i]), rel=1e-12
+        )
+
+
+def test_one_layer_sends_and_gets_queries_where_a_ring_passes_keys_values_and_gradients():
+    where, held = setting(replace(LONG, kv_heads=8)), []
+    for of in (heads, ring):
+        policies = of(context=8, recompute="selective")
+        held.append(activations(policies, where, PipelineStages.even(policies, where))[0])
+    assert held[0] - held[1] == pytest.approx(2 * query_bytes(policies, where) - 4 * key_bytes(policies, where))
 
 
 @pytest.mark.parametrize("flash", [True, False])

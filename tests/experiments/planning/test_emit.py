@@ -92,7 +92,7 @@ def test_megatron_is_told_who_splits_the_heads_of_attention():
             "partition_checkpoints of commeff must be False",
         ),
         ("torchtitan", ["zero=3", "loss_chunks=8"], "loss_chunks of torchtitan must be 1"),
-        ("commeff", ["context=2"], "context of commeff must be 1, got 2"),
+        ("commeff", ["context=2", "context_by=all_to_all"], "context of commeff must be 1, got 2"),
         ("torchtitan", ["zero=2", "context=2", "context_by=all_to_all"], "context_by of torchtitan must be ring"),
         ("megatron", ["context=16", "context_by=all_to_all"], "must divide kv_heads=8, got 1 x 16"),
         ("torchtitan", ["zero=3", "prefetch=2"], "prefetch of torchtitan must be 1, got 2"),

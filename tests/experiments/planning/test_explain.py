@@ -70,6 +70,22 @@ def test_the_words_of_a_change_give_its_policy_after_those_of_the_first(more):
         assert again.predict(again.one()) == prediction
 
 
+@pytest.mark.parametrize(
+    ("words", "some"),
+    [
+        (["zero=3", "prefetch=2"], {"prefetch=1", "data=16 context=2", "data=16 context=2 context_by=all_to_all"}),
+        (["zero=3", "context=4"], {"prefetch=0", "context_by=all_to_all", "data=4 context=8", "data=16 context=2"}),
+        (["context=4", "context_by=all_to_all"], {"context_by=ring", "data=4 context=8", "data=16 context=2"}),
+        (["framework=deepspeed"], {"data=16 context=2 context_by=all_to_all"}),
+    ],
+)
+def test_ranks_of_a_sequence_may_split_it_the_other_way_and_units_come_sooner_or_later(words, some):
+    question = read_question(["model=llama2-7b", "gpus=32", "global_batch=64", *words])
+    changes = dict(neighbours(question, question.one()))
+    assert some <= changes.keys()
+    assert ("data=16 context=2" in changes) == ("framework=deepspeed" not in words)
+
+
 def test_a_pipeline_that_does_not_fit_may_recompute_on_its_first_stages():
     words = ["model=llama2-13b", "sequence=8192", "gpus=8", "pipeline=8", "global_batch=64"]
     first = found(*words, "--explain")["explain"]["policies"][0]

@@ -250,11 +250,13 @@ def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatc
         (["cluster=ethernet_1g", "--largest"], "has no bf16"),
         (["cluster=ethernet_1g", "precision=fp32", *OFFLOAD, "--largest"], "without a host_bandwidth"),
         (["sequence=2047", "tensor=2", "sequence_parallel=true", "--largest"], "tensor must divide sequence=2047"),
-        ([*SMALL, "--largest", "pipeline=2"], "chooses pipeline itself"),
-        ([*SMALL, "--bandwidth-sweep", "stages=8"], "chooses stages itself"),
+        ([*SMALL, "--largest", "pipeline=2"], "sets pipeline itself"),
+        ([*SMALL, "--bandwidth-sweep", "stages=8"], "sets stages itself"),
         ([*SMALL, "--bandwidth-sweep", "pipeline=2", *FIRST], "recompute_stages must be left out of bandwidths, got 1"),
         ([*SMALL, *FIRST], "recompute_stages must be a whole number below pipeline=1"),
-        ([*SMALL, "--zero-stages", "zero=1"], "chooses zero itself"),
+        ([*SMALL, "--zero-stages", "zero=1"], "sets zero itself"),
+        ([*SMALL, "--zero-stages", "unit=0"], "sets unit itself"),
+        ([*SMALL, "--largest", "prefetch=0", "reshard=false"], "sets reshard prefetch itself"),
         ([*SMALL, "--zero-stages", "--search"], "ask one at a time"),
         ([*SMALL, "experts=8", "expert=8", "--zero-stages"], "the textbook spreads no experts"),
         ([*SMALL, "experts=8", "--largest"], "it is a dense GPT"),
@@ -269,7 +271,7 @@ def test_the_memory_of_a_timeline_reaches_what_is_predicted(tmp_path, monkeypatc
         ([*SMALL, "gpus=24", "method=dsgd", "workers=3", "topology=hypercube"], "power of two"),
         ([*SMALL, "optimizer=adam"], "the planner counts Adam's states"),
         ([*SMALL, "cluster=nowhere.yaml"], "nowhere.yaml"),
-        ([*SMALL, "--search", "tensor=2"], "chooses tensor itself"),
+        ([*SMALL, "--search", "tensor=2"], "sets tensor itself"),
         ([*SMALL, "--search", "--largest"], "ask one at a time"),
         ([*SMALL, "--budget", "10"], "add --search"),
         ([*SMALL, "--timeline", "a.txt"], "must end with one of"),
@@ -311,6 +313,8 @@ def test_the_largest_model_grows_with_the_stage_and_stays_below_its_states():
         assert sizes == sorted(sizes)
         assert all(row[f"zero={zero}"] <= row[f"states zero={zero}"] for zero in range(4))
     assert states(3, 1024) == pytest.approx(16 / 1024)
+    split = [largest(like, cluster, Policy(context=2, context_by=by)) for by in ("ring", "all_to_all")]
+    assert split[0] == split[1]
 
 
 def test_the_textbooks_zero_table_is_that_of_any_model_and_ours_differs_by_what_it_says():
