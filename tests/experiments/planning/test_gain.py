@@ -240,7 +240,7 @@ def test_the_files_hold_every_row(tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["model=llama2-7b", "gpus=1"], "gpus must be at least 2 for a gain, got 1"),
-        (["model=llama2-7b", "gpus=16", "tensor=2"], "gain chooses tensor itself"),
+        (["model=llama2-7b", "gpus=16", "tensor=2"], "gain sets tensor itself"),
         (["model=llama2-7b", "gpus=16", "--steps", "1,2"], "--steps must be of a named method"),
         (["model=llama2-7b", "gpus=16", "method=diloco", "--steps", "2,1"], "--steps must be LEAST,MOST"),
         (["model=llama2-7b", "gpus=16", "period=20"], "period must go with a method, such as method=local_sgd"),
