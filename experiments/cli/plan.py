@@ -8,18 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from commeff.experiments.cli.common import Json, Plugins, Settings, Store, adopted, refusals, try_file
-from commeff.experiments.cli.planned import (
-    calibration,
-    draw_timeline,
-    show_compared,
-    show_flags,
-    show_largest,
-    show_run,
-    show_search,
-    show_step,
-    show_sweep,
-    show_zero,
-)
+from commeff.experiments.cli.planned import calibration, draw_timeline, show_compared, show_flags, show_run, show_step
+from commeff.experiments.cli.searched import show_largest, show_search, show_sweep, show_zero
 
 QUESTIONS = ("--search", "--bandwidth-sweep", "--largest", "--zero-stages", "--compare", "--emit")
 

@@ -126,6 +126,20 @@ def planned(config: Mapping[str, Any]) -> tuple[Model, Policy, int]:
     return model, policy, workers * batch * minibatches
 
 
+def as_sent(policy: Policy, micro_batches: int) -> Policy:
+    """The policy that sends within a worker what the run of a policy does. A run sums gradients once a step, so stage 2
+    sends as stage 1.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    if policy.zero == 3 and micro_batches > 1:
+        raise ValueError("zero must be at most 2 with micro_batches: the planner gathers more often than such a run")
+    return replace(policy, zero=1) if policy.zero == 2 else policy
+
+
 def _value(config: Mapping[str, Any], key: str) -> Any:
     """What a configuration has under a dotted key."""
     part, _, name = key.rpartition(".")

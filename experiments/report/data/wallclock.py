@@ -149,10 +149,11 @@ class Modeller:
                 "step_seconds, efficiency and parameters must be left out for seconds of a run over a mesh: "
                 "the planner counts what each of its GPUs computes"
             )
-        from commeff.experiments.config.policies import planned  # with the planner
+        from commeff.experiments.config.policies import as_sent, planned  # with the planner
         from commeff.planner import predict
 
         model, policy, batch = planned(config)
+        policy = as_sent(policy, config["micro_batches"])
         step = predict(model, policy, place.cluster.with_gpus(policy.gpus), global_batch=batch)
         seconds = step.breakdown["seconds"]
         exposed = {part: np.full(steps, each) for part, each in seconds.items() if each > 0 and part not in COMPUTING}

@@ -51,7 +51,7 @@ class Joint(Problem):
         return np.where(used, rows, 0)
 
     def price(self, rows: Rows) -> Values:
-        """Price each row by an event loop of its own."""
+        """Price each row by itself, as an event loop would."""
         predictions = [predict(MODEL, self.policy(row), self.space.cluster, global_batch=GLOBAL_BATCH) for row in rows]
         seconds = np.array([one.step_seconds for one in predictions])
         memory = np.array([one.memory_bytes for one in predictions])

@@ -45,8 +45,8 @@ The best is known: brute force priced all.
 ## A space too big to enumerate
 
 {joint_model}: seven axes of the policy of a pipeline, and a weight for the layers of each of
-up to 16 stages, priced by the event loop: {joint_count:.1e} policies. "Best known" is dynamic programming on the most
-promising pipelines; it is exact for a formula, not for the event loop, so negative gaps are possible.
+up to 16 stages, priced as the event loop would: {joint_count:.1e} policies. "Best known" is dynamic programming on the
+most promising pipelines; it is exact for a formula, not for the event loop, so negative gaps are possible.
 
 {joint}
 

@@ -11,7 +11,7 @@ import pytest
 
 from commeff.cluster.places import read_place
 from commeff.experiments.config.compose import compose
-from commeff.experiments.config.policies import SAME, planned, settings_of, shape
+from commeff.experiments.config.policies import SAME, as_sent, planned, settings_of, shape
 from commeff.experiments.planning.emit import FRAMEWORKS
 from commeff.experiments.planning.forecast import forecast
 from commeff.experiments.planning.question import read_question
@@ -115,6 +115,8 @@ def test_layers_that_do_not_divide_are_where_a_run_puts_them(text: Path) -> None
         (["mesh.shard=2", "zero=3", "precision=bf16"], {"data": "shard_bytes"}),
         (["mesh.worker=2", "mesh.tensor=2", "precision=bf16"], {"tensor": "tensor_bytes", "workers": "wire_bytes"}),
         (["mesh.worker=2", "method=local_sgd", "method.period=2"], {"workers": "wire_bytes"}),
+        (["mesh.shard=2", "zero=2", "micro_batches=4"], {"data": "shard_bytes"}),
+        (["mesh.shard=2", "zero=2", "accumulate=3"], {"data": "shard_bytes"}),
         (["mesh.shard=2", "zero=3", "accumulate=3"], {"data": "shard_bytes"}),
     ],
 )
@@ -123,11 +125,19 @@ def test_the_planner_prices_what_a_run_sends(words: list[str], parts: dict[str, 
     small = ["task=language", f"task.data={text}", "model=llama_1m", "task.context=64", "task.batch=8", "steps=4"]
     config = compose([*small, *words])
     sent, (model, policy, batch) = forecast(config).sent, planned(config)
+    policy = as_sent(policy, config["micro_batches"])
     place = read_place({"cluster": "a100_4nic"}).with_link(1.0, policy.gpus)
     step = predict(model, replace(policy, overlap="none"), place.cluster.with_gpus(policy.gpus), global_batch=batch)
     for part, name in parts.items():
         ranks = policy.gpus / policy.workers
         assert step.breakdown["seconds"][part] * ranks == pytest.approx(sent[name] / config["steps"], rel=2e-3), name
+
+
+def test_stage_3_with_several_micro_batches_has_no_price() -> None:
+    policy = Policy(data=2, zero=3)
+    assert as_sent(policy, micro_batches=1) == policy
+    with pytest.raises(ValueError, match="zero must be at most 2 with micro_batches"):
+        as_sent(policy, micro_batches=2)
 
 
 def test_the_planner_prices_what_stages_send(text: Path) -> None:
