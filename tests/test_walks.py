@@ -72,7 +72,7 @@ def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(
         ),
         ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 73),
         ("report", NOWHERE, {"experiments/report/write/table.py"}, 42),
-        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 96),
+        ("language", {"commeff/training/trainer.py"}, {"commeff/sharding/zero.py", "commeff/sharding/pipeline.py"}, 97),
     ],
 )
 def test_what_is_foreseen_passes_by_what_trains(

@@ -6,9 +6,13 @@ milliseconds, by the code that will do it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
+from typing import cast
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from commeff.sharding.collectives import Arrival, Axis
@@ -60,3 +64,26 @@ class PlayedMesh(Mesh):
         self.degrees = {name: degrees.get(name, 1) for name in AXES}
         self.coordinates = {name: (coordinates or {}).get(name, 0) for name in AXES}
         self._axes = {name: PlayedAxis(name, size, self.coordinates[name]) for name, size in self.degrees.items()}
+
+
+@contextmanager
+def alone(axis: Axis) -> Iterator[None]:
+    """A rank of a pipeline computes its stages on tensors without memory; the others send nothing.
+
+    Raises
+    ------
+    RuntimeError
+        Processes are joined already.
+    """
+    if dist.is_initialized():
+        raise RuntimeError("stages can be played where no processes are joined already")
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=axis.size, store=FakeStore())
+    try:
+        axis.group = group = cast(dist.ProcessGroup, dist.group.WORLD)
+        kind = dist.ProcessGroup.BackendType.CUSTOM
+        group._register_backend(torch.device("meta"), kind, group._get_backend(torch.device("cpu")))
+        yield
+    finally:
+        dist.destroy_process_group()

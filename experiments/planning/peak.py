@@ -12,13 +12,12 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -32,6 +31,7 @@ from commeff.profiling.live import preserved
 from commeff.profiling.rehearsal import Blank
 from commeff.replicas import ShardedWorker
 from commeff.replicas.engines import engine_in
+from commeff.sharding.played import alone
 from commeff.sharding.schedules import SCHEDULES
 from commeff.training.evaluation import measure_final, yardsticks_of_pieces
 from commeff.training.on_device import OnDevice
@@ -193,25 +193,11 @@ def _between(config: Mapping[str, Any], worker: ShardedWorker) -> int:
     return 2 * worker.parameters.nbytes + whole - (0 if stays else sum(sizes[:-2]))
 
 
-@contextmanager
-def _stages_alone(config: Mapping[str, Any], worker: ShardedWorker | None) -> Iterator[None]:
-    """Of the stages of a pipeline only this rank's compute, on tensors without memory. The others send nothing."""
+def _stages_alone(config: Mapping[str, Any], worker: ShardedWorker | None) -> AbstractContextManager[None]:
+    """Of the stages of a pipeline only this rank's compute."""
     if worker is None or config["mesh"]["pipeline"] * config["micro_batches"] == 1:
-        yield
-        return
-    if dist.is_initialized():
-        raise RuntimeError("peaks of stages are known where no processes are joined already")
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
-    axis = worker.mesh.axis("pipeline")
-    dist.init_process_group("fake", rank=0, world_size=axis.size, store=FakeStore())
-    try:
-        axis.group = group = cast(dist.ProcessGroup, dist.group.WORLD)
-        kind = dist.ProcessGroup.BackendType.CUSTOM
-        group._register_backend(torch.device("meta"), kind, group._get_backend(torch.device("cpu")))
-        yield
-    finally:
-        dist.destroy_process_group()
+        return nullcontext()
+    return alone(worker.mesh.axis("pipeline"))
 
 
 def _communicator(config: Mapping[str, Any], processes: int) -> Communicator:
