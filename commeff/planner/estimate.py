@@ -221,10 +221,11 @@ def finish(
 ) -> StepEstimate:
     """Add what comes once a step to the seconds of the pipeline, and the memory.
 
-    No second hides two messages, so nothing faster makes a step slower. Gradients of a worker's ranks, and of workers
-    where the method can send them in blocks, hide behind the last micro-batch's backward pass of a stage. What a method
-    sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside sending,
-    and behind what is left of the layers' passes, what ZeRO-2 and ZeRO-3 send in every micro-batch.
+    No second hides two messages, so nothing faster makes a step of equal stages slower. Gradients of a worker's ranks,
+    and of workers where the method can send them in blocks, hide behind the last micro-batch's backward pass of a
+    stage. What a method sends before it has the gradient, or waits for steps later, hides behind all that the pipeline
+    does beside sending, and behind what is left of the layers' passes, what ZeRO-2 and ZeRO-3 send in every
+    micro-batch.
 
     Parameters
     ----------

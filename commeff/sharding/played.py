@@ -86,4 +86,5 @@ def alone(axis: Axis) -> Iterator[None]:
         group._register_backend(torch.device("meta"), kind, group._get_backend(torch.device("cpu")))
         yield
     finally:
+        axis.group = None
         dist.destroy_process_group()

@@ -84,10 +84,10 @@ def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None =
         partitioned  d / T
 
     numbers: of each norm what comes in, what it is normalised to and what goes out, which sequence parallelism divides
-    but for the last of them, gathered; queries, keys and values (e is d where a GPU
-    cannot share keys), and what attention makes of them; gate, its SiLU, the other half and the product; the logarithm
-    of each head's sum. After the layers come 3 d + V / T, with sequence parallelism d + (2 d + V) / T: the same of a
-    norm, and the logits' exponentials. All of it for each micro-batch in flight.
+    but for the last of them, gathered; queries, keys and values (e is d where a GPU cannot share keys), and what
+    attention makes of them; gate, its SiLU, the other half and the product; the logarithm of each head's sum. After the
+    layers come 3 d + V / T, with sequence parallelism d + (2 d + V) / T: the same of a norm, and the logits'
+    exponentials. All of it for each micro-batch in flight.
 
     Parameters
     ----------
