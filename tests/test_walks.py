@@ -63,12 +63,12 @@ def test_a_grid_that_is_only_listed_is_tried_and_passes_by_what_it_does_not_use(
 @pytest.mark.parametrize(
     ("walk", "off", "on", "most"),
     [
-        ("plan", {*NOWHERE, "commeff/planner/worker_profile.py"}, {"commeff/planner/predict.py"}, 28),
+        ("plan", {*NOWHERE, "commeff/planner/worker_profile.py"}, {"commeff/planner/predict.py"}, 29),
         (
             "plan_choco",
             NOWHERE - {"commeff/communicator/mixing.py", "commeff/transforms/blocks.py"},
             {"commeff/planner/worker_profile.py"},
-            79,
+            80,
         ),
         ("reproduce", NOWHERE | {"experiments/run/runner.py"}, {"experiments/reproduce/judging.py"}, 73),
         ("report", NOWHERE, {"experiments/report/write/table.py"}, 42),

@@ -6,15 +6,15 @@ activations in fp32 and tf32 are twice as wide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from commeff.cluster import collectives
 from commeff.planner.experts import exchange_seconds, feed_forwards, routed_tokens
 from commeff.planner.gemm import gemm_seconds, seconds_per_flop
 from commeff.planner.memory import checkpoint_bytes, key_bytes, query_bytes
+from commeff.planner.passes import Pass
 from commeff.planner.policies import RECOMPUTES, Count, Numbers, Policies, PolicySetting
 
 HEAD = 32  # flash kernels pad the width of a head to a multiple of it
@@ -22,63 +22,6 @@ VECTOR = 14  # fp32 operations for each score: scaled, its maximum, exponential 
 CAST = 6  # bytes for each number that becomes fp8: read for its maximum, read, written, and written transposed
 FORWARD_KERNELS, BACKWARD_KERNELS, TENSOR_KERNELS = 16, 36, 2  # of a GPT layer; the last for collectives, each way
 ROUTER_KERNELS = 12  # more, each way: scores, top k, counts, copies laid out, exchanged, ordered by expert, and back
-
-
-@dataclass(frozen=True, eq=False)
-class Pass:
-    """Seconds of one micro-batch through one piece of the model, forward and backward.
-
-    Attributes
-    ----------
-    forward : forward pass without communication.
-    backward : backward pass without communication and without what is recomputed.
-    weights : of `backward`: gradients of weights that hide nothing, which a zero-bubble schedule may do later.
-    recomputed : what the backward pass computes again.
-    tensor : exposed communication of the ranks that split a layer, a sequence or the experts, both ways and recomputed.
-    tensor_forward : of `tensor`, in the forward pass.
-    hidden_forward, hidden_backward : communication of these ranks that the computing of a pass hides.
-    host_forward, host_backward : what a pass waits for copies to the host, or back.
-    """
-
-    forward: Numbers
-    backward: Numbers
-    weights: Numbers
-    recomputed: Numbers
-    tensor: Numbers
-    tensor_forward: Numbers
-    hidden_forward: Count = 0.0
-    hidden_backward: Count = 0.0
-    host_forward: Count = 0.0
-    host_backward: Count = 0.0
-
-    def __getitem__(self, where: NDArray[np.int64]) -> Pass:
-        """The seconds at some places."""
-        return Pass(*(array[where] if np.ndim(array) else array for array in vars(self).values()))
-
-    @property
-    def forward_total(self) -> Numbers:
-        """The whole forward pass."""
-        return self.forward + self.tensor_forward + self.host_forward
-
-    @property
-    def backward_total(self) -> Numbers:
-        """The whole backward pass."""
-        return self.backward + self.recomputed + self.tensor - self.tensor_forward + self.host_backward
-
-    @property
-    def total(self) -> Numbers:
-        """Both passes."""
-        return self.forward_total + self.backward_total
-
-    @property
-    def forward_room(self) -> Numbers:
-        """Computing and waiting for the host in the forward pass that hide no message yet."""
-        return self.forward - self.hidden_forward + self.host_forward
-
-    @property
-    def backward_room(self) -> Numbers:
-        """Computing and waiting for the host in the backward pass that hide no message yet."""
-        return self.backward + self.recomputed - self.hidden_backward + self.host_backward
 
 
 def layer_pass(policies: Policies, setting: PolicySetting) -> Pass:

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
-from commeff.planner.block import Pass, embedding_pass, head_pass, layer_pass
+from commeff.planner.block import embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.policies import SCHEDULES, Count, Numbers, Policies, PolicySetting
+from commeff.planner.passes import Pass, SpareSeconds, StageSeconds
+from commeff.planner.policies import Count, Numbers, Policies, PolicySetting
+from commeff.planner.timeline import bubble_seconds
 from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_seconds, sharing_seconds, tied_seconds
 
 DECISIVE = (  # what one micro-batch depends on
     *("tensor", "context", "pipeline", "data", "micro_batch", "chunks", "recompute", "sequence_parallel", "overlap"),
     *("partition_checkpoints", "offload_checkpoints", "recompute_every", "expert", "context_by"),
 )
-
-
-class StageSeconds(NamedTuple):
-    """Seconds of one micro-batch on a piece, on a stage, all chunks together, or on all stages, added up.
-
-    Attributes
-    ----------
-    forward : forward pass.
-    backward : whole backward pass.
-    weights : of `backward`: gradients of weights.
-    """
-
-    forward: Numbers
-    backward: Numbers
-    weights: Numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,53 +69,34 @@ class StepParts:
         ahead, back = (self.hides * np.minimum(self.boundary, layers * room) for room in rooms)
         return ahead, back
 
+    def exposed(self, layers: Count) -> Numbers:
+        """What is left of `boundary`, both ways."""
+        return 2 * self.boundary - sum(self.hidden(layers))
+
+    def spare(self, layers: Count) -> SpareSeconds:
+        """The seconds of a piece of so many layers that hide nothing yet, and those of what it sends."""
+        ahead, back = self.hidden(layers)
+        layer, weights = self.layer, self.piece(layers).weights
+        sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward) + 2 * self.boundary
+        return SpareSeconds(layers * layer.forward_room - ahead, layers * layer.backward_room - back, weights, sending)
+
     def piece(self, layers: Count) -> StageSeconds:
         """The seconds of a piece of so many layers and of sending; a zero-bubble schedule moves what hides nothing."""
         ahead, back = self.hidden(layers)
-        forward = layers * self.layer.forward_total + self.boundary - ahead
-        backward = layers * self.layer.backward_total + self.boundary - back
-        return StageSeconds(forward, backward, np.maximum(layers * self.layer.weights - back, 0.0))
+        forward, backward, weights = self.layer.seconds
+        weights = np.maximum(layers * weights - back, 0.0)
+        return StageSeconds(layers * forward + self.boundary - ahead, layers * backward + self.boundary - back, weights)
 
-
-def bubble_seconds(
-    schedule: Numbers,
-    stages: Numbers,
-    chunks: Numbers,
-    micro_batches: Numbers,
-    slowest: StageSeconds,
-    total: StageSeconds,
-) -> Numbers:
-    """Idle seconds of the slowest stage.
-
-    GPipe and 1F1B wait while the first micro-batch passes the other stages and the last one comes back: total -
-    slowest, which is (p-1) (F + B) on equal stages (Huang 2019; Narayanan 2019). Interleaved: 1/v of it (Narayanan
-    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: while the last micro-batch
-    comes back, one on each stage that it passes, and those of min(m-1, p-1) that the slowest put off, as far as they
-    fit between the passes of a neighbour:
-
-        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
-
-    and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
-
-    Parameters
-    ----------
-    schedule : places in `SCHEDULES`.
-    stages : stages of the pipeline.
-    chunks : pieces of the model on each stage.
-    micro_batches : micro-batches of each rank in a step.
-    slowest : seconds of a micro-batch on the slowest stage.
-    total : seconds of a micro-batch on all stages together.
-    """
-    forward, backward, late = (
-        np.where(stages > 1, pipeline - stage, 0.0) for pipeline, stage in zip(total, slowest, strict=True)
-    )
-    others, neighbours = forward + backward, np.maximum(stages - 1, 1)
-    room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
-    back = late * (1 - 1 / neighbours) + slowest.weights
-    behind = np.minimum(micro_batches - 1, stages - 1) * np.minimum(slowest.weights, room)
-    zero_bubble = np.maximum(others - back - behind, forward)
-    is_a = [schedule == SCHEDULES.index(name) for name in ("naive", "interleaved", "zero_bubble")]
-    return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
+    def parts(self, layers: Count, exposed: Numbers, end: Pass) -> dict[str, Count]:
+        """The seconds of a stage by part: its layers, what it sends to others, and its embedding or head."""
+        whole = self.layer.times(layers, end)
+        return {
+            "compute": whole.forward + whole.backward,
+            "recompute": whole.recomputed,
+            "tensor": whole.tensor,
+            "pipeline": exposed,
+            "offload": whole.host_forward + whole.host_backward,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,63 +145,50 @@ def estimate(
     (3,)
     """
     setting = PolicySetting(model, cluster, global_batch, constants)
-    pieces, m = StepParts.of(policies, setting), policies.micro_batches(setting)
-    slowest, total = stage_parts(policies, model, pieces)
-    work = StageSeconds(slowest["forward"], slowest["backward"], slowest["weights"])
-    bubble = bubble_seconds(policies.schedule, policies.pipeline, policies.chunks, m, work, total)
-    seconds = {name: m * slowest[name] for name in ("compute", "recompute", "tensor", "pipeline", "offload")}
-    seconds["bubble"] = bubble
-    return finish(policies, setting, pieces, PipelineStages.even(policies, setting), seconds)
-
-
-def stage_parts(policies: Policies, model: Model, pieces: StepParts) -> tuple[dict[str, Numbers], StageSeconds]:
-    """Seconds of one micro-batch on the slowest stage by part, and of all stages together. The stages have equal
-    layers; the first has the embedding too and the last the head.
-    """
-    p, v = policies.pipeline, policies.chunks
-    layers, layer, head, embedding = model.layers / p, pieces.layer, pieces.head, pieces.embedding
-    piece, at_end = pieces.piece(layers / v), head.total >= embedding.total
-
-    def at_ends(of: str) -> Numbers:
-        ends = [getattr(end, of) for end in (head, embedding)]
-        return np.where(p == 1, ends[0] + ends[1], np.where(at_end, *ends))
-
-    slowest = {
-        "forward": v * piece.forward + at_ends("forward_total"),
-        "backward": v * piece.backward + at_ends("backward_total"),
-        "weights": v * piece.weights + at_ends("weights"),
-        "compute": layers * (layer.forward + layer.backward) + at_ends("forward") + at_ends("backward"),
-        "recompute": layers * layer.recomputed + at_ends("recomputed"),
-        "tensor": layers * layer.tensor + at_ends("tensor"),
-        "pipeline": v * (2 * pieces.boundary - sum(pieces.hidden(layers / v))),
-        "offload": layers * (layer.host_forward + layer.host_backward),
-    }
-    total = StageSeconds(
-        p * v * piece.forward + head.forward_total + embedding.forward_total,
-        p * v * piece.backward + head.backward_total + embedding.backward_total,
-        p * v * piece.weights + head.weights + embedding.weights,
+    pieces, m, p, v = (
+        StepParts.of(policies, setting),
+        policies.micro_batches(setting),
+        policies.pipeline,
+        policies.chunks,
     )
-    return slowest, total
+    layers, head, embedding = model.layers / p, pieces.head, pieces.embedding
+    both, larger = head.times(1, embedding), head.where(head.total >= embedding.total, embedding)
+    end, piece = both.where(p == 1, larger), pieces.piece(layers / v)  # the first stage has the one, the last the other
+    slowest, total = piece.times(v, end.seconds), piece.times(p * v, both.seconds)
+    parts = pieces.parts(layers, v * pieces.exposed(layers / v), end)
+
+    def pipeline(more: StageSeconds, once: Numbers) -> tuple[dict[str, Numbers], int]:
+        longer = StageSeconds(*(seconds[0] for seconds in more))
+        stages = longer.times(1, slowest), longer.times(p, total)
+        bubble = bubble_seconds(policies.schedule, p, v, m, *stages)
+        return {name: m * seconds for name, seconds in parts.items()} | {"bubble": bubble}, 0
+
+    spare = SpareSeconds(*((v * seconds)[None] for seconds in pieces.spare(layers / v)))
+    return finish(policies, setting, PipelineStages.even(policies, setting), spare, pipeline)
 
 
 def finish(
-    policies: Policies, setting: PolicySetting, pieces: StepParts, stages: PipelineStages, seconds: dict[str, Numbers]
+    policies: Policies,
+    setting: PolicySetting,
+    stages: PipelineStages,
+    spare: SpareSeconds,
+    pipeline: Callable[[StageSeconds, Numbers], tuple[dict[str, Numbers], int]],
 ) -> StepEstimate:
-    """Add what comes once a step to the seconds of the pipeline, and the memory.
+    """Add what ranks of a worker and workers send to the seconds of the pipeline, and the memory.
 
-    No second hides two messages, so nothing faster makes a step of equal stages slower. Gradients of a worker's ranks,
-    and of workers where the method can send them in blocks, hide behind the last micro-batch's backward pass of a
-    stage. What a method sends before it has the gradient, or waits for steps later, hides behind all that the pipeline
-    does beside sending, and behind what is left of the layers' passes, what ZeRO-2 and ZeRO-3 send in every
-    micro-batch.
+    No second hides two messages, so nothing faster makes a step slower. What ZeRO-2 and ZeRO-3 send in a pass hides
+    behind that pass, and what is left makes it longer, also for the stages that wait for it. Gradients of a worker's
+    ranks, and of workers where the method can send them in blocks, hide behind a stage's last backward pass. What a
+    method sends before it has the gradient, or waits for steps later, hides behind all that the pipeline does beside
+    sending.
 
     Parameters
     ----------
-    pieces : seconds of one micro-batch through each piece.
     stages : what stands on each stage.
-    seconds : of the pipeline by part.
+    spare : of one micro-batch on each stage, (stages, policies); one stage stands for equal ones.
+    pipeline : seconds of the slowest stage by part, and which it is, where passes take so much longer on each stage,
+        and the last so much more.
     """
-    layers, layer = setting.model.layers / policies.pipeline, pieces.layer
     counts, expert_counts = stages.parameters(policies, setting.model), stages.experts(policies, setting.model)
     spread, largest = counts.max(axis=0), counts.argmax(axis=0)[None]
     fullest_layers, fullest_embeddings, experts = (
@@ -253,23 +208,34 @@ def finish(
     remembered = between.memory[None] if stages.even_layers else worker_memory(policies, setting, stages)
     once = sharing.gradients + between.behind_backward
     share = np.broadcast_to(policies.hidden("data", setting.constants), once.shape)
-    v = policies.chunks
-    ahead, back = pieces.hidden(layers / v)
-    last_backward = layers * layer.backward_room - v * back
-    behind = share * np.minimum(once, last_backward)
+    behind = share * np.minimum(once, spare.backward)
     fraction = np.divide(sharing.gradients, once, out=np.ones_like(once), where=once > 0)
     passes = policies.micro_batches(setting)
-    sending = layers * (layer.tensor + layer.hidden_forward + layer.hidden_backward)
-    sending = sending + 2 * v * pieces.boundary
-    room = np.maximum(sum(seconds.values()) - passes * sending - behind, 0.0)
-    waiting, free = between.hide(room, share)
-    free_share = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
-    one_forward = layers * layer.forward_room - v * ahead
-    gathers = sharing.exposed(free_share * passes * one_forward, free_share * (passes * last_backward - behind), share)
+    waiting, free_share = nothing, np.ones_like(once)
+    if between.waiting:
+        none = np.zeros_like(spare.sending)
+        alone, _ = pipeline(StageSeconds(none, none, none), none)
+        room = np.maximum(sum(alone.values()) - (passes * spare.sending + behind).max(axis=0), 0.0)
+        waiting, free = between.hide(room, share)
+        free_share = np.divide(free, room, out=np.zeros_like(room), where=room > 0)
+    hidden, hidden_back, hidden_last = (
+        np.minimum(hideable, free_share * room)
+        for hideable, room in (
+            (sharing.hideable_forward, spare.forward),
+            (sharing.hideable_backward, spare.backward),
+            (sharing.hideable_backward, spare.backward - behind),
+        )
+    )
+    ahead, back = sharing.forward - share * hidden, sharing.backward - share * hidden_back
+    sooner = -share * np.maximum(hidden_back + spare.weights - spare.backward, 0.0)  # what hides is not put off
+    scatters = policies.zero == 3  # after the last micro-batch too, whose gradients ZeRO-2 adds to the others' first
+    last = scatters * (sharing.backward - share * hidden_last) - back
+    seconds, at = pipeline(StageSeconds(ahead, back, sooner), once - behind + last)
+    left, in_passes = (once - behind)[at], (passes * (ahead + back) + last)[at]
     seconds = {
         **seconds,
-        "data": fraction * (once - behind) + gathers + tied_seconds(policies, setting),
-        "workers": (1 - fraction) * (once - behind) + waiting + between.exposed,
+        "data": fraction * left + in_passes + tied_seconds(policies, setting),
+        "workers": (1 - fraction) * left + waiting + between.exposed,
         "optimizer": optimizer_seconds(policies, setting, held, between.remembering * (held / spread)),
     }
     return StepEstimate(seconds, memory(policies, setting, stages, remembered))

@@ -8,9 +8,10 @@ import numpy as np
 
 from commeff.cluster import Cluster
 from commeff.planner.constants import HELD_OUT, MEASURED, Constants
-from commeff.planner.estimate import StageSeconds, StepEstimate, StepParts, estimate, finish
+from commeff.planner.estimate import StepEstimate, StepParts, estimate, finish
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
+from commeff.planner.passes import Pass, SpareSeconds, StageSeconds
 from commeff.planner.policies import Numbers, Policies, PolicySetting
 from commeff.planner.policy import Policy
 from commeff.planner.timeline import Timeline, pipeline_seconds, play
@@ -139,42 +140,30 @@ def _of_stages(policy: Policy, setting: PolicySetting) -> list[StepParts]:
 
 def _pieces(policy: Policy, setting: PolicySetting, of: list[StepParts]) -> StageSeconds:
     """Of every piece of the model in order, the first with the embedding and the last with the head."""
-    parts = [of[i % policy.pipeline].piece(layers) for i, layers in enumerate(policy.layers_of(setting.model))]
-
-    def seconds(what: str, at_ends: str) -> Numbers:
-        values = np.concatenate([getattr(piece, what) for piece in parts])
-        values[0] += getattr(of[0].embedding, at_ends)[0]
-        values[-1] += getattr(of[0].head, at_ends)[0]
-        return values
-
-    return StageSeconds(
-        seconds("forward", "forward_total"), seconds("backward", "backward_total"), seconds("weights", "weights")
-    )
+    pieces = [of[i % policy.pipeline].piece(layers) for i, layers in enumerate(policy.layers_of(setting.model))]
+    for i, end in ((0, of[0].embedding), (-1, of[0].head)):
+        pieces[i] = pieces[i].times(1, end.seconds)
+    return StageSeconds(*map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def _uneven(policy: Policy, setting: PolicySetting) -> StepEstimate:
     """A policy whose stages differ."""
     policies, of = Policies.of([policy]), _of_stages(policy, setting)
     m, p, each = policies.micro_batches(setting), policy.pipeline, _pieces(policy, setting, of)
-    stages, work = PipelineStages.uneven(policy, setting), (each.forward + each.backward).reshape(-1, p).sum(axis=0)
-    slowest = int(work.argmax())
-    pieces, layers, chunks = of[slowest], stages.layers[slowest], policy.layers_of(setting.model)[slowest::p]
-    ends = [piece for piece, at in ((pieces.embedding, 0), (pieces.head, p - 1)) if at == slowest]
+    chunks = [policy.layers_of(setting.model)[stage::p] for stage in range(p)]
+    pieces = [[parts.spare(layers) for layers in own] for parts, own in zip(of, chunks, strict=True)]
+    spare = SpareSeconds(*np.array(pieces).sum(axis=1).swapaxes(0, 1))
 
-    def part(*names: str) -> Numbers:
-        terms = [layers * getattr(pieces.layer, n) + sum(getattr(end, n) for end in ends) for n in names]
-        return m * np.sum(terms, axis=0)
+    def pipeline(more: StageSeconds, once: Numbers) -> tuple[dict[str, Numbers], int]:
+        v, last = policy.chunks, once[:, 0]
+        longer = StageSeconds(*(a + np.tile(b[:, 0] / v, v) for a, b in zip(each, more, strict=True)))
+        work = m * (longer.forward + longer.backward).reshape(-1, p).sum(axis=0) + last
+        lasts = pipeline_seconds(policy.schedule, int(m[0]), *longer, v, last)
+        slowest = int(work.argmax())
+        at, own = of[slowest], chunks[slowest]
+        end = at.embedding.times(slowest == 0, at.head.times(slowest == p - 1, Pass(*np.zeros((6, 1)))))
+        parts = at.parts(sum(own), np.sum([at.exposed(layers) for layers in own], axis=0), end)
+        bubble = np.maximum(lasts - work[[slowest]], 0)
+        return {name: m * seconds for name, seconds in parts.items()} | {"bubble": bubble}, slowest
 
-    seconds = {
-        "compute": part("forward", "backward"),
-        "recompute": part("recomputed"),
-        "tensor": part("tensor"),
-        "pipeline": m * sum(2 * pieces.boundary - sum(pieces.hidden(n)) for n in chunks),
-        "offload": part("host_forward", "host_backward"),
-        "bubble": np.maximum(pipeline_seconds(policy.schedule, int(m[0]), *each, policy.chunks) - m * work[slowest], 0),
-    }
-    priced = finish(policies, setting, of[0], stages, seconds)
-    if policy.recompute_stages:  # no more hides than where nobody recomputes: other stages have no more to compute
-        least = _uneven(replace(policy, recompute="none", recompute_every=1, recompute_stages=0), setting).step_seconds
-        priced.seconds["bubble"] = priced.seconds["bubble"] + np.maximum(least - priced.step_seconds, 0)
-    return priced
+    return finish(policies, setting, PipelineStages.uneven(policy, setting), spare, pipeline)

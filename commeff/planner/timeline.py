@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from commeff.planner.policies import Numbers
+from commeff.planner.passes import StageSeconds
+from commeff.planner.policies import SCHEDULES, Numbers
 
 MOST_TASKS = 500_000  # forward passes of pieces that are played: some seconds
 SAME = 1e-10  # share by which seconds differ that count as equal
@@ -72,6 +73,7 @@ def play(
     backward: Sequence[float],
     weights: Sequence[float] | None = None,
     chunks: int = 1,
+    once: Sequence[float] | None = None,
 ) -> Timeline:
     """Run a schedule.
 
@@ -80,6 +82,7 @@ def play(
     forward, backward : seconds of one micro-batch on every piece of the model in order; piece c p + i is chunk c of
         stage i. `backward` is the whole backward pass.
     weights : of `backward`, the gradients of weights, which zero_bubble does later.
+    once : seconds that each stage, and nobody else, has to wait after the last backward passes of its chunks.
 
     >>> play("1f1b", 8, [1.0] * 4, [2.0] * 4).seconds, (8 + 4 - 1) * 3.0
     (33.0, 33.0)
@@ -109,6 +112,8 @@ def play(
                 start = max(ready, clocks[stage])
                 clocks[stage] = ended[task.what, task.micro_batch, piece] = start + lasts[task.what][piece]
                 events[stage].append(Event(stage, task, start, clocks[stage]))
+                if once is not None and task.what == "B" and task.micro_batch == micro_batches - 1:
+                    clocks[stage] += once[stage] / chunks
                 remaining -= 1
         if remaining == before:
             raise ValueError(
@@ -119,22 +124,32 @@ def play(
 
 
 def pipeline_seconds(
-    schedule: str, micro_batches: int, forward: Numbers, backward: Numbers, weights: Numbers, chunks: int = 1
+    schedule: str,
+    micro_batches: int,
+    forward: Numbers,
+    backward: Numbers,
+    weights: Numbers,
+    chunks: int = 1,
+    once: Numbers | None = None,
 ) -> float:
-    """Seconds until the last task of `play` ends, without its events.
+    """Seconds of `play` without its events.
 
     GPipe fills and empties at the pace of the slowest stage. 1F1B and ZB-H1 go in rounds of F, B and W on every stage,
     some of which are missing in the first p and the last p rounds. Between those, a round that starts d later on all
     stages ends d later, and one that starts later on some ends earlier on none. So once a round has added equal seconds
     to all ends, each round until the last p adds as many, and if nearly equal ones, up to as small a share.
     """
-    m, p, once = micro_batches, len(forward), float(np.sum(forward) + np.sum(backward))
+    m, p = micro_batches, len(forward)
+    more = np.zeros(p // chunks) if once is None else once
     if chunks > 1:
-        return play(schedule, m, forward.tolist(), backward.tolist(), weights.tolist(), chunks).seconds
-    if schedule == "naive" or p == 1:
-        return m * once
-    if schedule == "gpipe":
-        return once + (m - 1) * float(max(forward) + max(backward))
+        each = forward.tolist(), backward.tolist(), weights.tolist()
+        return play(schedule, m, *each, chunks, more.tolist()).seconds
+    if schedule in ("naive", "gpipe") or p == 1:
+        pace = sum(forward) + sum(backward)
+        if schedule == "gpipe":
+            pace = max(forward) + np.maximum.accumulate(backward[::-1])[::-1]
+        last = sum(forward) + backward[::-1].cumsum()[::-1]  # of the last micro-batch, if alone
+        return float(max((m - 1) * pace + last + more))
     place = np.arange(p)
     late = weights * (schedule == "zero_bubble")
     back = backward - late
@@ -152,7 +167,48 @@ def pipeline_seconds(
         gained = ended - before
         if p <= i <= m - p and np.ptp(gained) <= SAME * gained.max():
             ended, i = ended + (m - p + 1 - i) * gained.mean(), m - p + 1
-    return float(max(ended[1] + late * np.minimum(m, place)))
+    return float(max(ended[1] + late * np.minimum(m, place) + more))
+
+
+def bubble_seconds(
+    schedule: Numbers,
+    stages: Numbers,
+    chunks: Numbers,
+    micro_batches: Numbers,
+    slowest: StageSeconds,
+    total: StageSeconds,
+) -> Numbers:
+    """Idle seconds of the slowest stage.
+
+    GPipe and 1F1B wait while the first micro-batch passes the other stages and the last one comes back: total -
+    slowest, which is (p-1) (F + B) on equal stages (Huang 2019; Narayanan 2019). Interleaved: 1/v of it (Narayanan
+    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: while the last micro-batch
+    comes back, one on each stage that it passes, and those of min(m-1, p-1) that the slowest put off, as far as they
+    fit between the passes of a neighbour:
+
+        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
+
+    and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
+
+    Parameters
+    ----------
+    schedule : places in `SCHEDULES`.
+    stages : stages of the pipeline.
+    chunks : pieces of the model on each stage.
+    micro_batches : micro-batches of each rank in a step.
+    slowest : seconds of a micro-batch on the slowest stage.
+    total : seconds of a micro-batch on all stages together.
+    """
+    forward, backward, late = (
+        np.where(stages > 1, pipeline - stage, 0.0) for pipeline, stage in zip(total, slowest, strict=True)
+    )
+    others, neighbours = forward + backward, np.maximum(stages - 1, 1)
+    room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
+    back = late * (1 - 1 / neighbours) + slowest.weights
+    behind = np.minimum(micro_batches - 1, stages - 1) * np.minimum(slowest.weights, room)
+    zero_bubble = np.maximum(others - back - behind, forward)
+    is_a = [schedule == SCHEDULES.index(name) for name in ("naive", "interleaved", "zero_bubble")]
+    return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
 
 
 def _ready(

@@ -80,24 +80,15 @@ class Sharing(NamedTuple):
     Attributes
     ----------
     gradients : once a step; they may hide behind the last backward pass.
-    forward, backward : in the passes of every micro-batch: prefetched weights (ZeRO-3) and scattered gradients.
-    waiting : in these passes, weights that are not prefetched.
-    exposed_share : share of `forward` and `backward` that nothing can hide.
+    forward, backward : in the passes of one micro-batch: weights (ZeRO-3) and scattered gradients.
+    hideable_forward, hideable_backward : of these, what may hide behind the pass, as weights are fetched ahead.
     """
 
     gradients: Numbers
     forward: Numbers
     backward: Numbers
-    waiting: Numbers
-    exposed_share: Numbers
-
-    def exposed(self, forward_room: Numbers, backward_room: Numbers, share: Numbers) -> Numbers:
-        """The seconds left of all passes where computing hides that share of `forward` and `backward`: each behind its
-        own passes, which compute for `forward_room` and `backward_room` seconds, as weights are fetched ahead.
-        """
-        ahead, behind = ((1 - self.exposed_share) * seconds for seconds in (self.forward, self.backward))
-        hidden = np.minimum(ahead, forward_room) + np.minimum(behind, backward_room)
-        return self.waiting + self.forward + self.backward - share * hidden
+    hideable_forward: Numbers
+    hideable_backward: Numbers
 
 
 def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numbers, experts: Numbers) -> Sharing:
@@ -124,35 +115,32 @@ def sharing_seconds(policies: Policies, setting: PolicySetting, parameters: Numb
     """
     model, layers = setting.model, setting.model.layers / policies.pipeline
     units = 1 + np.where(policies.unit == 0, layers * model.matrices, np.ceil(layers / np.maximum(policies.unit, 1)))
-    dense = _sharing(policies, setting, policies.sharing(setting.cluster), parameters - experts, units)
+    hideable = 1 - (policies.zero == 3) / units
+    dense = _sharing(policies, setting, policies.sharing(setting.cluster), parameters - experts, units, hideable)
     if model.experts == 1:
         return dense
     units = np.ceil(layers / np.maximum(policies.unit, model.expert_every))
-    of_experts = _sharing(policies, setting, policies.alike(setting.cluster), experts, units)
-    sums = {name: getattr(dense, name) + getattr(of_experts, name) for name in Sharing._fields[:-1]}
-    return dense._replace(**sums)
+    of_experts = _sharing(policies, setting, policies.alike(setting.cluster), experts, units, hideable)
+    return Sharing(*(a + b for a, b in zip(dense, of_experts, strict=True)))
 
 
 def _sharing(
-    policies: Policies, setting: PolicySetting, groups: Groups, parameters: Numbers, units: Numbers
+    policies: Policies, setting: PolicySetting, groups: Groups, parameters: Numbers, units: Numbers, hideable: Numbers
 ) -> Sharing:
     weights, gradients, _ = policies.states
-    micro_batches, three = policies.micro_batches(setting), policies.zero == 3
+    two, three = policies.zero == 2, policies.zero == 3
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     scattered, gathered = (
-        micro_batches * units * _flat_rings(groups, policies, kind * parameters / units)
-        for kind in (gradients, weights)
+        three * units * _flat_rings(groups, policies, kind * parameters / units) for kind in (gradients, weights)
     )
     whole = collectives.all_reduce(groups, gradients * parameters)
-    ahead, gathered = three * (policies.prefetch > 0) * gathered, three * (policies.prefetch == 0) * gathered
+    scattered, again, ahead = scattered + two * reduce, policies.reshard * gathered, policies.prefetch > 0
     return Sharing(
         gradients=np.select([policies.zero == 0, three], [whole, 0.0], reduce + gather),
-        forward=ahead,
-        backward=np.select(
-            [three, policies.zero == 2], [policies.reshard * ahead + scattered, (micro_batches - 1) * reduce], 0.0
-        ),
-        waiting=(1 + policies.reshard) * gathered,
-        exposed_share=three / units,
+        forward=gathered,
+        backward=again + scattered,
+        hideable_forward=hideable * ahead * gathered,
+        hideable_backward=hideable * (ahead * again + scattered),
     )
 
 

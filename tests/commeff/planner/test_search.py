@@ -121,9 +121,9 @@ def test_guided_searches_beat_random_search_on_average_at_equal_evaluations(meth
 
     def reached(name):
         values = []
-        for seed in range(3):
+        for seed in range(4):
             random = np.random.default_rng(seed)
-            values.append(drive(GUIDED[name](problem, random), problem, 500, random).best[-1])
+            values.append(drive(GUIDED[name](problem, random), problem, 1000, random).best[-1])
         return np.mean(values)
 
     assert reached(method) < reached("random")

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, stage_memory, timeline
-from commeff.planner.estimate import StageSeconds, bubble_seconds
 from commeff.planner.memory import micro_batches_in_flight
+from commeff.planner.passes import StageSeconds
 from commeff.planner.policies import SCHEDULES, Policies, PolicySetting
-from commeff.planner.timeline import Timeline, order, pipeline_seconds, play
+from commeff.planner.timeline import Timeline, bubble_seconds, order, pipeline_seconds, play
 
 SHAPES = [
     (schedule, p, m, v)
@@ -33,6 +33,8 @@ def test_the_closed_form_is_the_event_loop_on_equal_stages(schedule, p, m, v):
     stage = StageSeconds(np.array(forward), np.array(backward), np.array(weights))
     bubble = bubble_seconds(*arrays, stage, StageSeconds(*(p * seconds for seconds in stage)))
     assert run.seconds == pytest.approx(m * (forward + backward) + float(bubble), rel=1e-12)
+    longer = play(schedule, m, [forward / v] * pieces, [backward / v] * pieces, [weights / v] * pieces, v, [0.7] * p)
+    assert longer.seconds == pytest.approx(run.seconds + 0.7, rel=1e-12)
 
 
 def draw(random: np.random.Generator, pieces: int) -> NDArray[np.float64]:
@@ -51,8 +53,9 @@ def test_the_seconds_of_a_pipeline_are_those_of_the_event_loop(schedule, most):
         m = p * int(random.integers(1, most // 16 + 1)) if v > 1 else int(random.integers(1, most + 1))
         forward, backward = draw(random, p * v), draw(random, p * v)
         weights = backward * random.random(p * v)
-        run = play(schedule, m, forward.tolist(), backward.tolist(), weights.tolist(), v)
-        seconds = pipeline_seconds(schedule, m, forward, backward, weights, v)
+        once = random.random(p) * random.integers(4)
+        run = play(schedule, m, forward.tolist(), backward.tolist(), weights.tolist(), v, once.tolist())
+        seconds = pipeline_seconds(schedule, m, forward, backward, weights, v, once)
         assert seconds == pytest.approx(run.seconds, rel=1e-9, abs=1e-12), (p, m, v)
 
 
