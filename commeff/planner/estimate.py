@@ -13,9 +13,8 @@ from commeff.planner.block import embedding_pass, head_pass, layer_pass
 from commeff.planner.constants import MEASURED, Constants
 from commeff.planner.memory import PipelineStages, memory, worker_memory
 from commeff.planner.model import Model
-from commeff.planner.passes import Pass, SpareSeconds, StageSeconds
+from commeff.planner.passes import Pass, SpareSeconds, StageSeconds, bubble_seconds
 from commeff.planner.policies import Count, Numbers, Policies, PolicySetting
-from commeff.planner.timeline import bubble_seconds
 from commeff.planner.traffic import WorkerTraffic, boundary_seconds, optimizer_seconds, sharing_seconds, tied_seconds
 
 DECISIVE = (  # what one micro-batch depends on

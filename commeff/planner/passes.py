@@ -1,4 +1,4 @@
-"""Seconds of one micro-batch through pieces of a model."""
+"""Seconds of one micro-batch through pieces of a model, and of waiting for it on equal stages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from commeff.planner.policies import Count, Numbers
+from commeff.planner.policies import SCHEDULES, Count, Numbers
 
 
 class StageSeconds(NamedTuple):
@@ -28,6 +28,47 @@ class StageSeconds(NamedTuple):
     def times(self, count: Count, more: StageSeconds) -> StageSeconds:
         """So many times these seconds, and `more`."""
         return StageSeconds(*(count * each + other for each, other in zip(self, more, strict=True)))
+
+
+def bubble_seconds(
+    schedule: Numbers,
+    stages: Numbers,
+    chunks: Numbers,
+    micro_batches: Numbers,
+    slowest: StageSeconds,
+    total: StageSeconds,
+) -> Numbers:
+    """Idle seconds of the slowest stage.
+
+    GPipe and 1F1B wait while the first micro-batch passes the other stages and the last one comes back: total -
+    slowest, which is (p-1) (F + B) on equal stages (Huang 2019; Narayanan 2019). Interleaved: 1/v of it (Narayanan
+    2021). Naive: in every micro-batch. ZB-H1 (Qi 2024) does gradients of weights meanwhile: while the last micro-batch
+    comes back, one on each stage that it passes, and those of min(m-1, p-1) that the slowest put off, as far as they
+    fit between the passes of a neighbour:
+
+        (p-1) (F + B - W) - min(m-1, p-1) min(W, B - W, F),    one third of 1F1B's where F = B - W = W,
+
+    and at least (p-1) F, as the first micro-batch has to come. All five equal the event loop on equal stages.
+
+    Parameters
+    ----------
+    schedule : places in `SCHEDULES`.
+    stages : stages of the pipeline.
+    chunks : pieces of the model on each stage.
+    micro_batches : micro-batches of each rank in a step.
+    slowest : seconds of a micro-batch on the slowest stage.
+    total : seconds of a micro-batch on all stages together.
+    """
+    forward, backward, late = (
+        np.where(stages > 1, pipeline - stage, 0.0) for pipeline, stage in zip(total, slowest, strict=True)
+    )
+    others, neighbours = forward + backward, np.maximum(stages - 1, 1)
+    room = np.minimum(slowest.backward - slowest.weights, slowest.forward)
+    back = late * (1 - 1 / neighbours) + slowest.weights
+    behind = np.minimum(micro_batches - 1, stages - 1) * np.minimum(slowest.weights, room)
+    zero_bubble = np.maximum(others - back - behind, forward)
+    is_a = [schedule == SCHEDULES.index(name) for name in ("naive", "interleaved", "zero_bubble")]
+    return np.select(is_a, [micro_batches * others, others / chunks, zero_bubble], others)
 
 
 class SpareSeconds(NamedTuple):

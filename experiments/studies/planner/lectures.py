@@ -11,9 +11,9 @@ from commeff.experiments.studies.planner import simple
 from commeff.experiments.studies.planner.partition import blocks, plans
 from commeff.experiments.studies.planner.published import table
 from commeff.planner import Model
-from commeff.planner.passes import StageSeconds
+from commeff.planner.passes import StageSeconds, bubble_seconds
 from commeff.planner.policies import SCHEDULES
-from commeff.planner.timeline import bubble_seconds, play
+from commeff.planner.timeline import play
 
 VOCAB = 50257  # of the GPT-3 family
 UNITS = {"M": 1e6, "B": 1e9}

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from commeff.cluster import Cluster
 from commeff.planner import Model, Policy, predict, stage_memory, timeline
 from commeff.planner.memory import micro_batches_in_flight
-from commeff.planner.passes import StageSeconds
+from commeff.planner.passes import StageSeconds, bubble_seconds
 from commeff.planner.policies import SCHEDULES, Policies, PolicySetting
-from commeff.planner.timeline import Timeline, bubble_seconds, order, pipeline_seconds, play
+from commeff.planner.timeline import Timeline, order, pipeline_seconds, play
 
 SHAPES = [
     (schedule, p, m, v)
