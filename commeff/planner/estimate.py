@@ -228,9 +228,9 @@ def finish(
     ahead, back = sharing.forward - share * hidden, sharing.backward - share * hidden_back
     sooner = -share * np.maximum(hidden_back + spare.weights - spare.backward, 0.0)  # what hides is not put off
     scatters = policies.zero == 3  # after the last micro-batch too, whose gradients ZeRO-2 adds to the others' first
-    last = scatters * (sharing.backward - share * hidden_last) - back
-    seconds, at = pipeline(StageSeconds(ahead, back, sooner), once - behind + last)
-    left, in_passes = (once - behind)[at], (passes * (ahead + back) + last)[at]
+    last = scatters * (sharing.backward - share * hidden_last)
+    seconds, at = pipeline(StageSeconds(ahead, back, sooner), once - behind + last - back)
+    left, in_passes = (once - behind)[at], (passes * ahead + (passes - 1) * back + last)[at]
     seconds = {
         **seconds,
         "data": fraction * left + in_passes + tied_seconds(policies, setting),
