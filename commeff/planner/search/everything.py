@@ -53,10 +53,10 @@ class Best:
         self.rows, self.values = np.empty((0, len(AXES)), dtype=np.int64), np.empty(0)
 
     def offer(self, rows: Rows, values: Values) -> None:
-        """Take what is among the best; infinite values never are."""
+        """Take what is among the best, of equal values what came first; infinite ones never are."""
         good = np.flatnonzero(np.isfinite(values))
         if len(good) > self.keep:
-            good = good[np.argpartition(values[good], self.keep - 1)[: self.keep]]
+            good = good[values[good] <= np.partition(values[good], self.keep - 1)[self.keep - 1]]
         rows, values = np.vstack([self.rows, rows[good]]), np.append(self.values, values[good])
         order = np.argsort(values, kind="stable")[: self.keep]
         self.rows, self.values = rows[order], values[order]
