@@ -40,7 +40,7 @@ versions:
 	@mkdir -p .versions; grep -vE '^(torch|torchvision|setuptools)==' constraints.txt > .versions/constraints.txt; failed=; \
 	for v in $(VERSIONS); do echo "Python $${v%-*}, torch $${v#*-}"; new=.versions/$$v/bin/python; rm -rf .versions/$$v; \
 	  python$${v%-*} -m venv .versions/$$v && PIP_CONSTRAINT=.versions/constraints.txt $$new -m pip install --quiet \
-	    --disable-pip-version-check $(PIP_ARGS) torch==$${v#*-} -e '.[dev]' && $$new -m pytest -q -n 2 --dist worksteal || failed="$$failed $$v"; \
+	    --disable-pip-version-check $(PIP_ARGS) torch==$${v#*-} 'setuptools>=77' -e '.[dev]' && $$new -m pytest -q -n 2 --dist worksteal || failed="$$failed $$v"; \
 	  rm -rf .versions/$$v; done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 bench: install

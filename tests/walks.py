@@ -42,12 +42,10 @@ baseline: {method: psgd}
 def own(name: str) -> str:
     """A file of ours, from the repository's root; "" for any other."""
     path = Path(os.path.realpath(name))
-    ours = (
-        not name.startswith("<")
-        and path.is_relative_to(ROOT)
-        and not {".venv", "tests"} & {*path.relative_to(ROOT).parts}
-    )
-    return str(path.relative_to(ROOT)) if ours else ""
+    if name.startswith("<") or not path.is_relative_to(ROOT):
+        return ""
+    inside = path.relative_to(ROOT)
+    return "" if inside.parts[0] == "tests" or inside.parts[0].startswith(".") else str(inside)
 
 
 @contextmanager
