@@ -145,12 +145,8 @@ def estimate(
     (3,)
     """
     setting = PolicySetting(model, cluster, global_batch, constants)
-    pieces, m, p, v = (
-        StepParts.of(policies, setting),
-        policies.micro_batches(setting),
-        policies.pipeline,
-        policies.chunks,
-    )
+    pieces, m = StepParts.of(policies, setting), policies.micro_batches(setting)
+    p, v = policies.pipeline, policies.chunks
     layers, head, embedding = model.layers / p, pieces.head, pieces.embedding
     both, larger = head.times(1, embedding), head.where(head.total >= embedding.total, embedding)
     end, piece = both.where(p == 1, larger), pieces.piece(layers / v)  # the first stage has the one, the last the other
