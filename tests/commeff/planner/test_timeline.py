@@ -199,3 +199,19 @@ def test_three_stages_wait_for_what_a_pass_sends_and_zero_2_sends_the_last_gradi
     assert two["bubble"] - one["bubble"] == pytest.approx(3 * reduced, rel=1e-6)
     assert three["bubble"] - one["bubble"] == pytest.approx(3 * three["data"] / passes, rel=1e-6)
     assert (reduced > 0) == (passes > 1)
+
+
+@pytest.mark.parametrize("stages", [None, (8, 8, 8, 8)])
+def test_gradients_of_weights_that_messages_hide_behind_are_not_put_off(stages):
+    model, cluster = Model(32, 4096, 32, 2048, 128, tied_embeddings=False), Cluster.named("a100_selene", gpus=16)
+    slow = replace(cluster, **{name: replace(getattr(cluster, name), bandwidth=2e9) for name in ("intra", "inter")})
+    policy = Policy(pipeline=4, data=4, stages=stages, overlap="full")
+
+    def saved(zero):
+        plain, late = (
+            predict(model, replace(policy, zero=zero, schedule=schedule), slow, global_batch=64).step_seconds
+            for schedule in ("1f1b", "zero_bubble")
+        )
+        return plain - late
+
+    assert 0 <= saved(3) < 0.01 * saved(1)
