@@ -81,7 +81,7 @@ def play(
     forward, backward : seconds of one micro-batch on every piece of the model in order; piece c p + i is chunk c of
         stage i. `backward` is the whole backward pass.
     weights : of `backward`, the gradients of weights, which zero_bubble does later.
-    once : seconds that each stage, and nobody else, has to wait after the last backward passes of its chunks.
+    once : seconds for which each stage alone has to wait after its last backward pass, shared over its chunks.
 
     >>> play("1f1b", 8, [1.0] * 4, [2.0] * 4).seconds, (8 + 4 - 1) * 3.0
     (33.0, 33.0)

@@ -81,7 +81,7 @@ class Sharing(NamedTuple):
     ----------
     gradients : once a step; they may hide behind the last backward pass.
     forward, backward : in the passes of one micro-batch: weights (ZeRO-3) and scattered gradients.
-    hideable_forward, hideable_backward : of these, what may hide behind the pass, as weights are fetched ahead.
+    hideable_forward, hideable_backward : of these, what may hide behind the pass: all but the first and last unit.
     """
 
     gradients: Numbers
@@ -128,7 +128,8 @@ def _sharing(
     policies: Policies, setting: PolicySetting, groups: Groups, parameters: Numbers, units: Numbers, hideable: Numbers
 ) -> Sharing:
     weights, gradients, _ = policies.states
-    two, three = policies.zero == 2, policies.zero == 3
+    several = policies.micro_batches(setting) > 1  # the last one's gradients go once a step
+    two, three = (policies.zero == 2) & several, policies.zero == 3
     reduce, gather = (collectives.reduce_scatter(groups, kind * parameters) for kind in (gradients, weights))
     scattered, gathered = (
         three * units * _flat_rings(groups, policies, kind * parameters / units) for kind in (gradients, weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -180,3 +181,37 @@ def test_fewer_layers_beside_the_head_pay():
     policies = [Policy(tensor=2, pipeline=4, stages=stages) for stages in ((8, 8, 8, 8), (9, 9, 9, 5))]
     even, shifted = (predict(model, policy, cluster, global_batch=64).step_seconds for policy in policies)
     assert shifted < even
+
+
+@pytest.mark.parametrize("stages", [None, (8, 8, 8, 8), (9, 7, 8, 8)])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zero_bubble"])
+@pytest.mark.parametrize("passes", [1, 2, 16])
+def test_three_stages_wait_for_what_a_pass_sends_and_zero_2_sends_the_last_gradients_once(schedule, stages, passes):
+    """Where nothing hides. With one micro-batch ZeRO-2 sends what ZeRO-1 does, when it does."""
+    model = Model(32, 4096, 32, 2048, 51200, tied_embeddings=False)
+    policy = Policy(pipeline=4, data=4, schedule=schedule, stages=stages, overlap="none")
+    cluster = Cluster.named("a100_selene", gpus=16)
+    one, two, three = (
+        predict(model, replace(policy, zero=zero), cluster, global_batch=4 * passes).breakdown["seconds"]
+        for zero in (1, 2, 3)
+    )
+    reduced = (two["data"] - one["data"]) / max(passes - 1, 1)
+    assert two["bubble"] - one["bubble"] == pytest.approx(3 * reduced, rel=1e-6)
+    assert three["bubble"] - one["bubble"] == pytest.approx(3 * three["data"] / passes, rel=1e-6)
+    assert (reduced > 0) == (passes > 1)
+
+
+@pytest.mark.parametrize("stages", [None, (8, 8, 8, 8)])
+def test_gradients_of_weights_that_messages_hide_behind_are_not_put_off(stages):
+    model, cluster = Model(32, 4096, 32, 2048, 128, tied_embeddings=False), Cluster.named("a100_selene", gpus=16)
+    slow = replace(cluster, **{name: replace(getattr(cluster, name), bandwidth=2e9) for name in ("intra", "inter")})
+    policy = Policy(pipeline=4, data=4, stages=stages, overlap="full")
+
+    def saved(zero):
+        plain, late = (
+            predict(model, replace(policy, zero=zero, schedule=schedule), slow, global_batch=64).step_seconds
+            for schedule in ("1f1b", "zero_bubble")
+        )
+        return plain - late
+
+    assert 0 <= saved(3) < 0.01 * saved(1)
