@@ -81,7 +81,7 @@ class Sharing(NamedTuple):
     ----------
     gradients : once a step; they may hide behind the last backward pass.
     forward, backward : in the passes of one micro-batch: weights (ZeRO-3) and scattered gradients.
-    hideable_forward, hideable_backward : of these, what may hide behind the pass: all but the first and last unit.
+    hideable_forward, hideable_backward : of these, what may hide behind the pass: with ZeRO-3 all but one unit.
     """
 
     gradients: Numbers
