@@ -48,6 +48,7 @@ bench: install
 	$(BIN)/commeff bench mix --csv results/bench_mix.csv
 	$(BIN)/commeff bench processes --csv results/bench_processes.csv
 	$(BIN)/commeff bench tensor --csv results/bench/tensor.csv
+	$(BIN)/commeff bench shard --csv results/bench/shard.csv
 	$(BIN)/commeff bench images --csv results/bench/images.csv
 	$(BIN)/commeff bench codecs --csv results/bench/codecs.csv
 	$(BIN)/commeff bench store --csv results/bench/store.csv

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,11 +25,15 @@ from commeff.optimizers.sophia import Sophia
 __all__ = ["Local", "OptimizerFactory"]
 
 
-def _column_runs(fields: Sequence[Field]) -> list[Field]:
-    """Neighbouring tensors of one parameter group, joined."""
+JOINED = 1 << 22  # columns
+
+
+def _column_runs(fields: Sequence[Field], most: float) -> list[Field]:
+    """Neighbouring tensors of one parameter group, joined to at most so many columns: temporaries are as long."""
     runs: list[Field] = []
     for field in fields:
-        first = runs.pop().start if runs and runs[-1].group == field.group else field.start
+        joins = runs and runs[-1].group == field.group and field.stop - runs[-1].start <= most
+        first = runs.pop().start if joins else field.start
         runs.append(field._replace(start=first, shape=(field.stop - first,)))
     return runs
 
@@ -163,7 +168,7 @@ class Local(LocalStep):
         if grouped is not None and grouped.group_of is not None:
             shapes = {tensor.name: tensor.shape for tensor in layout.tensors}  # whole, where a shard is a flat piece
             fields = [field._replace(group=grouped.group_of(shapes[field.name])) for field in fields]
-        self._runs = _column_runs(fields) if self._elementwise else fields
+        self._runs = _column_runs(fields, math.inf if self._fused else JOINED) if self._elementwise else fields
         self._groups = [*range(len(grouped.options))] if grouped else sorted({run.group for run in self._runs})
         self._factory = unfused(self._optimizer) if x.is_meta else self._optimizer
         self._clock, self._schedule = self._start_clock()

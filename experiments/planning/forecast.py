@@ -202,9 +202,8 @@ def _inside(config: Mapping[str, Any], task: Task, minibatches: int) -> tuple[di
         sent["tensor_bytes"] += config["steps"] * ranks * (often - minibatches) * once
     parameters = {p.untyped_storage()._cdata for p in worker.computation.parameters.values()}
     activations = storage_bytes(x for x in saved if x.untyped_storage()._cdata not in parameters)
-    stages = config["mesh"]["pipeline"]
-    if stages == 1:
-        return sent, activations
+    if config["mesh"]["pipeline"] == 1:  # it goes backward after each micro-batch
+        return sent, activations // config["micro_batches"]
     passed = minibatches * sum(_boundaries(config, task, worker))
     return sent | {"pipeline_bytes": config["steps"] * ranks * passed}, 0
 

@@ -39,6 +39,7 @@ BENCHES = {
     "processes": "Measure communication over gloo against DistributedDataParallel's on 2 and 4 processes, and 16 "
     "workers on 2 processes against 1; takes minutes.",
     "tensor": "Measure a model split over two ranks against torch's DTensor, in CPU time.",
+    "shard": "Measure each stage of ZeRO on two ranks against torch's FSDP2, in CPU time, and the memory of a step.",
     "images": "Measure 8 workers of a ResNet against a plain loop over one model, in 32 and 16 bits.",
     "codecs": "Measure compressors against a copy, as plain functions and compiled, on one thread; takes minutes.",
     "gpu": "Measure a GPT in bf16, 8 stacked ResNet-20, gossip and compressors on a GPU; takes minutes.",

@@ -247,3 +247,18 @@ def test_the_last_rate_is_that_of_the_step_taken():
 
 def test_a_rate_that_is_scheduled_is_not():
     drive(scheduled(partial(torch.optim.SGD, lr=0.1), partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.8)))
+
+
+def test_a_long_row_is_stepped_in_parts_to_the_same_numbers(monkeypatch):
+    """What an optimizer makes meanwhile is as long as a part; fused kernels make nothing, and take all of it."""
+    layout = Layout.of([(name, (2, 2)) for name in "abc"])
+    parts, rows = [], []
+    for joined in (12, 8):
+        monkeypatch.setattr("commeff.core.local.JOINED", joined)
+        for fused in (False, True):
+            local = Local(partial(torch.optim.AdamW, lr=0.1, fused=fused))
+            local.start(X[:, :12], layout)
+            parts.append(len(local._runs))
+        rows.append(drive(partial(torch.optim.AdamW, lr=0.1), layout, x=X[:, :12]))
+    assert parts == [1, 1, 2, 1]
+    assert torch.equal(*rows)

@@ -200,6 +200,13 @@ def test_bytes_of_a_shard_axis_are_predicted(text: Path, zero: int, psi: int, ha
     assert (found.held["parameters"], found.held["method"]) == (halves * count("llama_300k") * 8 // 2, 0)
 
 
+def test_activations_are_those_of_one_micro_batch(text: Path) -> None:
+    all_at_once, halves = (
+        forecast(compose(words(text, "mesh.shard=2", f"micro_batches={count}"))).held["activations"] for count in (1, 2)
+    )
+    assert 2 * halves == pytest.approx(all_at_once, rel=0.01)
+
+
 def test_bytes_of_a_pipeline_are_predicted(text: Path) -> None:
     """Activations and their gradients (b, t, d) over one boundary, and the sum of two copies of tied embeddings."""
     found = forecast(compose(words(text, "mesh.pipeline=2", "micro_batches=2")))
