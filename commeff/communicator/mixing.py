@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse
 
 # About how many columns are mixed at a time: a few rows of them fit in cache, and starting an operation costs little.
 LEAST, MOST, KEPT = 2**15, 2**18, 2**21  # KEPT: in all kept rows together
-AGAIN, LONGEST = 8, 512  # from which run on, and up to how many terms, a program is worth the seconds of the compiler
+AGAIN, LONGEST = 8, 512  # after how many runs, and up to how many terms, a program is worth the seconds of the compiler
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,16 @@ class InPlace:
         return InPlace(tuple(program), slots)
 
     @cached_property
-    def _compiles(self) -> Iterator[bool]:
-        """Run by run, whether that may be compiled; what has one term a row is as fast without."""
+    def _runs(self) -> list[float]:
+        """How many there were; -inf, if none may be compiled. What has one term a row is as fast without."""
         terms = sum(len(row.terms) for row in self.rows)
         fused = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")  # elsewhere plain lerps may round twice
-        return (fused and len(self.rows) < terms <= LONGEST and run >= AGAIN for run in count())
+        return [0 if fused and len(self.rows) < terms <= LONGEST else -math.inf]
 
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
         """Overwrite x (n, d). W's columns n, n + 1, ... stand for the rows of `more`."""
-        may = next(self._compiles) and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        self._runs[0] += 1
+        may = self._runs[0] > AGAIN and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         (compiled(_overwrite) if may else _overwrite)(*x.unbind(), *more, self)
         return x
 
