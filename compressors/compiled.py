@@ -61,7 +61,8 @@ class _Compiler:
 
             config.recompile_limit = SHAPES
             inductor.compile_threads = 1  # a process of a run forks no others
-            options = PLAIN if self.backend == "inductor" and args[0].device.type == "cuda" else None  # type: ignore[attr-defined]
+            own = PLAIN if args[0].device.type == "cuda" else getattr(function, "options", None)  # type: ignore[attr-defined]
+            options = own if self.backend == "inductor" else None
             self.made[key] = torch.compile(
                 function, fullgraph=True, dynamic=False, backend=self.backend, options=options
             )
@@ -74,7 +75,7 @@ _COMPILER = _Compiler()
 
 
 def compile_messages(on: bool) -> None:
-    """Whether this process compiles what messages are made of, from now on. The messages are the same.
+    """Whether this process compiles what messages are made of, and gossip, from now on. The results are the same.
 
     The first one takes about half a minute, others a few seconds; torch keeps what it compiled on disk. If there is no
     compiler, or it fails, one line of the log says so, and messages are computed plainly.

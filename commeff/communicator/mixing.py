@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from commeff.communicator.wire.transport import Transport
 from commeff.compressors import DenseMessage, Message
+from commeff.compressors.compiled import compiled
 from commeff.topologies import MixingMatrix
 
 Row = Sequence[tuple[int, float]]  # column and weight of what a row of a sparse matrix holds
 
 # About how many columns are mixed at a time: a few rows of them fit in cache, and starting an operation costs little.
 LEAST, MOST, KEPT = 2**15, 2**18, 2**21  # KEPT: in all kept rows together
+AGAIN, LONGEST = 8, 512  # after how many runs, and up to how many terms, a program is worth the seconds of the compiler
 
 
 @dataclass(frozen=True)
@@ -71,25 +75,59 @@ class InPlace:
             free.extend(slot_of.pop(j) for j, _ in others if j < i and last_need[j] == i)
         return InPlace(tuple(program), slots)
 
+    @cached_property
+    def _runs(self) -> list[float]:
+        """How many there were; -inf, if none may be compiled. What has one term a row is as fast without."""
+        terms = sum(len(row.terms) for row in self.rows)
+        fused = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")  # elsewhere plain lerps may round twice
+        return [0 if fused and len(self.rows) < terms <= LONGEST else -math.inf]
+
     def run(self, x: Tensor, more: Sequence[Tensor] = ()) -> Tensor:
-        """Overwrite x (n, d), block by block of columns. W's columns n, n + 1, ... stand for the rows of `more`."""
-        d = x.shape[1]
-        width = max(LEAST, min(MOST, KEPT // max(self.slots, 1))) if x.device.type == "cpu" else d + 1
-        scratch = x.new_empty(self.slots, min(d, width + width // 2))  # the last block is half to 1.5 times as wide
-        for start, stop in pairwise([*range(0, max(d - width // 2, 1), width), d]):
-            copies = scratch[:, : stop - start].unbind()
-            sources = (*x[:, start:stop].unbind(), *(row[start:stop] for row in more))
-            for target, row in zip(sources, self.rows, strict=False):
-                if row.keep is not None:
-                    copies[row.keep].copy_(target)
-                if not row.positive:
-                    _scale(target, row.factor)
-                for is_kept, j, weight in row.terms:
-                    source = copies[j] if is_kept else sources[j]
-                    target.lerp_(source, weight) if row.positive else target.add_(source, alpha=weight)
-                if row.positive and abs(row.factor - 1) > 1e-15:
-                    target.mul_(row.factor)
+        """Overwrite x (n, d). W's columns n, n + 1, ... stand for the rows of `more`."""
+        self._runs[0] += 1
+        may = self._runs[0] > AGAIN and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        (compiled(_overwrite) if may else _overwrite)(*x.unbind(), *more, self)
         return x
+
+
+def _overwrite(*arguments: Any) -> None:
+    """The rows of a program, which comes last, block by block of columns; the compiler makes one pass over them."""
+    *rows, program = arguments
+    d, compiling = len(rows[0]), torch.compiler.is_compiling()
+    tiled = rows[0].device.type == "cpu" and not compiling
+    width = max(LEAST, min(MOST, KEPT // max(program.slots, 1))) if tiled else d + 1
+    scratch = rows[0].new_empty(program.slots, min(d, width + width // 2)).unbind()
+    for start, stop in pairwise([*range(0, max(d - width // 2, 1), width), d]):  # the last is half to 1.5 times as wide
+        copies, sources = [row[: stop - start] for row in scratch], [row[start:stop] for row in rows]
+        for target, row in zip(sources, program.rows, strict=False):
+            if row.keep is not None:
+                copies[row.keep] = target.clone() if compiling else copies[row.keep].copy_(target)
+            if not row.positive:
+                _scale(target, row.factor)
+            for is_kept, j, weight in row.terms:
+                source = copies[j] if is_kept else sources[j]
+                if compiling:
+                    target.copy_(_fused(target, source, weight, row.positive))
+                else:
+                    target.lerp_(source, weight) if row.positive else target.add_(source, alpha=weight)
+            if row.positive and abs(row.factor - 1) > 1e-15:
+                target.mul_(row.factor)
+
+
+# All rows are one loop, with no sum on the way in memory.
+_overwrite.options = {"max_fusion_size": 2 * LONGEST, "realize_reads_threshold": LONGEST}  # type: ignore[attr-defined]
+
+
+def _fused(target: Tensor, source: Tensor, weight: float, mean: bool) -> Tensor:
+    """What lerp and add are on a CPU, bit for bit: their product is not rounded before it is added."""
+    from torch._inductor.inductor_prims import fma
+
+    factor = target.new_full((), weight)
+    if not mean:
+        return fma(source, factor, target)
+    if weight < 0.5 - torch.finfo(target.dtype).eps / 8:  # rounded to this type it is less than a half
+        return fma(source - target, factor, target)
+    return fma(source - target, factor - 1, source)
 
 
 def _scale(target: Tensor, factor: float) -> None:

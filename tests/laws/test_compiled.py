@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from commeff import topologies
+from commeff.communicator import mixing
 from commeff.compressors import Layout, ScaledSign, WorkerRandom, compiled, scratch
 from commeff.compressors.codebook import looked_up
 from commeff.compressors.laws import concrete
@@ -100,6 +102,27 @@ def test_both_forms_of_levels_are_alike(count, monkeypatch):
     assert torch.equal(looked_up(codes, levels, torch.float64).expand_as(codes), plain)
 
 
+def mixed_alike(compiler, rows, x, more=()):
+    """Whether plain and compiled mixing by some rows give the same bits."""
+    both = []
+    for compiler.on in (False, True):
+        program, own = mixing.InPlace.of([[*zip(*row, strict=True)] for row in rows]), x.clone()
+        both += [program.run(own, more) for _ in range(mixing.AGAIN + 1)][-1:]
+    return torch.equal(*(own.view(torch.uint8) for own in both))
+
+
+def test_traced_mixing_is_the_plain_one_from_a_later_run_on(compiler, monkeypatch):
+    monkeypatch.setattr(mixing, "AGAIN", 2)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    x = torch.arange(160.0).view(4, 40)
+    # Nothing is rounded.
+    rows = [((0, 1, 3), (0.25, 0.25, 0.5)), ((0, 1, 4), (0.25, 0.25, 0.5)), ((1, 3), (-0.5, 2.0)), ((2, 0), (1.0, 1.0))]
+    assert mixed_alike(compiler, rows, x, [torch.ones(40)])
+    assert len(compiler.made) == 1
+    assert mixed_alike(compiler, topologies.one_peer_exponential(4).at(0).rows, x)
+    assert len(compiler.made) == 1, "copies and means of two are as fast without"
+
+
 def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, caplog):
     compiler.backend = "none of these"
     plain = ScaledSign().compress(torch.ones(1, 16), WorkerRandom(0, [0])).to_buffer()
@@ -187,4 +210,36 @@ def test_compiled_messages_of_a_gpu_are_its_plain_ones(compressor, compiler):
 def test_compiled_messages_are_the_plain_ones(environment, rows):
     place = os.path.dirname(__file__)
     code = f"import sys; sys.path.insert(0, {place!r}); import test_compiled as t; t.every_message({rows})"
+    owned.run([sys.executable, "-c", code], check=True, env=os.environ | environment)
+
+
+def every_mixing():
+    """Mix by several graphs, with weights of any kind, compiled."""
+    compiled.SHORTEST, mixing.AGAIN = 1, 1
+    compiled.compile_messages(True)
+    compiler, generator = compiled._COMPILER, torch.Generator().manual_seed(0)
+    weights = torch.rand(5, 7, dtype=torch.float64, generator=generator)
+    graphs = [
+        topologies.ring(16),
+        topologies.exponential(16),
+        topologies.random_regular(16, 4, seed=0),
+        topologies.star(9),
+    ]
+    cases = [graph.at(0).rows for graph in graphs]
+    cases += [[(range(7), row) for row in w.tolist()] for w in (weights, weights / weights.sum(1, True), weights - 0.5)]
+    for rows in cases:
+        for d, dtype in ((8203, torch.float32), (4099, torch.float64)):
+            x = torch.randn(len(rows), d, dtype=dtype, generator=generator)
+            x[:, 3], x[0, 5] = 0.1, float("inf")
+            more = [*torch.randn(2, d, dtype=dtype, generator=generator)] if len(rows) == 5 else []
+            assert mixed_alike(compiler, rows, x, more), (rows, dtype)
+    fused = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+    assert len(compiler.made) == 2 * len(cases) * fused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "2"}, {"ATEN_CPU_CAPABILITY": "default"}], ids=str)
+def test_compiled_mixing_is_the_plain_one(environment):
+    place = os.path.dirname(__file__)
+    code = f"import sys; sys.path.insert(0, {place!r}); import test_compiled as t; t.every_mixing()"
     owned.run([sys.executable, "-c", code], check=True, env=os.environ | environment)

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import torch
 
 from commeff import Communicator, topologies
+from commeff.communicator.mixing import AGAIN
 from commeff.compressors import Dense
+from commeff.compressors.compiled import compile_messages
 from commeff.experiments.measure.timing import calls_of, ratio, time_interleaved
 from commeff.experiments.studies.bench.ratios import MeasuredRatio
 
@@ -22,6 +24,8 @@ def share(topology: topologies.Topology, d: int, rounds: int, device: str) -> fl
     def mix() -> None:
         communicator.mix(Dense().compress(x, communicator.random("mix")), topology.at(0), out=x)
 
+    for _ in range(AGAIN + 1):  # the last is compiled, if any is
+        mix()
     contestants = {"copy": lambda: copy.copy_(x), "mix": mix}
     seconds = time_interleaved(contestants, rounds, calls_of(device), device)
     return ratio(seconds, "copy", "mix")
@@ -40,3 +44,8 @@ def run(d: int = 10**6, rounds: int = 15, device: str = "cpu") -> Iterator[Measu
             limit = LIMITS.get(name) if n == 16 and device == "cpu" else None
             reached = share(topology, d, rounds, device)
             yield MeasuredRatio(f"{name}, n={n}, d={d}", "share of copy speed", reached, limit)
+            if device == "cpu" and not name.startswith("one_peer"):
+                compile_messages(True)
+                reached = share(topology, d, rounds, device)
+                compile_messages(False)
+                yield MeasuredRatio(f"{name}, n={n}, d={d}, compiled", "share of copy speed", reached)

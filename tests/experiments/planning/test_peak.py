@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from typer.testing import CliRunner
 
@@ -94,6 +95,10 @@ def small_peak(folder: Path, words: str) -> int:
     return told.peak
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.12.") and torch.version.cuda is not None and not torch.cuda.is_available(),
+    reason="stages without memory ask for a GPU's random state in torch 2.12 built for CUDA",
+)
 def test_schedules_and_shards_hold_what_they_must(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """All micro-batches are in flight with GPipe, at most as many as stages with 1F1B; shards are parts of a model."""
     monkeypatch.setattr(forecasting, "resident", lambda: (0, 0))
