@@ -155,7 +155,10 @@ class Blocks(Transform):
             with communicator.transport.together():
                 for (flow, _), value in zip(waiting, arrived, strict=True):
                     flow.send(value)
-        return self._write([flows[i].finish() for i in range(len(flows))])
+        pieces = [flows[i].finish() for i in range(len(flows))]
+        if self._spans and all(piece.is_set_to(self._read(vectors, i)) for i, piece in enumerate(pieces)):
+            return vectors  # a lone worker's mean
+        return self._write(pieces)
 
 
 class Sharded(Blocks):

@@ -503,3 +503,12 @@ def test_a_step_that_is_left_out_leaves_nothing_under_way() -> None:
     assert torch.equal(kept, x)
     moved = strategy.step(x, gradient, communicator)
     assert (moved - (x - 0.05 * gradient.mean(0))).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize(("workers", "shared"), [(1, True), (2, False)])
+def test_a_lone_workers_mean_takes_no_memory_in_buckets_either(workers, shared):
+    communicator, gradient = Communicator(workers=workers), torch.ones(workers, 40)
+    buckets = Buckets(Average(), 50e-6)
+    buckets.start(gradient, Layout.of([(name, (10,)) for name in "abcd"]), communicator)
+    assert len(buckets.blocks) > 1
+    assert buckets(gradient, communicator).is_set_to(gradient) == shared
