@@ -512,3 +512,16 @@ def test_a_lone_workers_mean_takes_no_memory_in_buckets_either(workers, shared):
     buckets.start(gradient, Layout.of([(name, (10,)) for name in "abcd"]), communicator)
     assert len(buckets.blocks) > 1
     assert buckets(gradient, communicator).is_set_to(gradient) == shared
+
+
+class Doubled(Keep):
+    def __call__(self, vectors, communicator):
+        return 2 * vectors
+
+
+def test_blocks_of_which_some_stay_where_they_are_are_joined():
+    communicator, v = Communicator(workers=1), torch.arange(4.0)[None]
+    blocks = Blocks(Keep(), [2])
+    blocks.start(v, Layout.flat(4), communicator)
+    blocks.blocks = (Keep(), Doubled())
+    assert blocks(v, communicator).tolist() == [[0.0, 1.0, 4.0, 6.0]]
