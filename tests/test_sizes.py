@@ -22,7 +22,7 @@ LINES = {  # of Python, with docstrings
     "commeff/profiling": 991,
     "commeff/replicas": 855,
     "commeff/training": 2434,
-    "commeff/transforms": 4008,
+    "commeff/transforms": 4009,
     "experiments/catalogue": 695,
     "experiments/cli": 2675,
     "experiments/config": 3122,

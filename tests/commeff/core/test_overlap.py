@@ -525,3 +525,9 @@ def test_blocks_of_which_some_stay_where_they_are_are_joined():
     blocks.start(v, Layout.flat(4), communicator)
     blocks.blocks = (Keep(), Doubled())
     assert blocks(v, communicator).tolist() == [[0.0, 1.0, 4.0, 6.0]]
+
+
+def test_blocks_of_meta_tensors_have_no_memory_to_compare():
+    v, blocks = torch.empty(1, 4, device="meta"), Blocks(Keep(), [2])
+    blocks.start(v, Layout.flat(4), Communicator(workers=1))
+    assert blocks(v, Communicator(workers=1)).shape == (1, 4)
