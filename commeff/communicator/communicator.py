@@ -239,7 +239,7 @@ class Communicator:
         return self.post_mix(message, matrix, out, keep, combine).wait()
 
     def post_average(self, message: Message, rows: int | None = None) -> Handle[Tensor]:
-        """`average`, begun now.
+        """`average`, begun now. The message's memory is read until the result is there, and is that of a lone worker's.
 
         Parameters
         ----------

@@ -116,10 +116,12 @@ class Axis:
         self.sent(x.nbytes * (self.size - 1) / self.size)
         return partial(self._arrived, self._reduce_scatter(x))
 
-    def post_gather(self, x: Tensor) -> Arrival:
-        """`gather` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
+    def post_gather(self, x: Tensor, out: Tensor | None = None) -> Arrival:
+        """`gather` along the first dimension, begun now, into `out` where it is given; what is returned waits for it.
+        x must stay as it is.
+        """
         self.sent(x.nbytes * (self.size - 1))
-        return partial(self._arrived, self._all_gather(x))
+        return partial(self._arrived, self._all_gather(x, out))
 
     def part(self, x: Tensor, dim: int) -> Tensor:
         """This rank's part along `dim` of what all ranks have alike."""
@@ -163,11 +165,11 @@ class Axis:
             return partial(_ops.wait_tensor, _ops.all_reduce(x.contiguous(), op, self.group.group_name))
         return partial(_after, self.group.allreduce([x], _REDUCTIONS[op]), x)
 
-    def _all_gather(self, x: Tensor) -> Arrival:
+    def _all_gather(self, x: Tensor, out: Tensor | None) -> Arrival:
         x = x.contiguous()
         if torch.compiler.is_compiling():
             return partial(_ops.wait_tensor, _ops.all_gather_into_tensor(x, self.size, self.group.group_name))
-        out = x.new_empty((self.size * x.shape[0], *x.shape[1:]))
+        out = x.new_empty((self.size * x.shape[0], *x.shape[1:])) if out is None else out
         return partial(_after, self.group._allgather_base(out, x), out)
 
     def _reduce_scatter(self, x: Tensor) -> Arrival:

@@ -39,8 +39,8 @@ class PlayedAxis(Axis):
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
         return lambda: x
 
-    def _all_gather(self, x: Tensor) -> Arrival:
-        return partial(x.repeat, self.size, *[1] * (x.ndim - 1))
+    def _all_gather(self, x: Tensor, out: Tensor | None) -> Arrival:
+        return partial(x.repeat, self.size, *[1] * (x.ndim - 1)) if out is None else lambda: out
 
     def _reduce_scatter(self, x: Tensor) -> Arrival:
         return x.chunk(self.size)[0].clone

@@ -17,7 +17,6 @@ from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from commeff.boxes import Span
 from commeff.compressors import Layout
@@ -276,18 +275,23 @@ class BucketedRow(ViewedRow):
             if x.data_ptr() != self._row.data_ptr():
                 self._row.copy_(x)
             return
-        x = x.to(self._low)
-        travelling: deque[tuple[Span, Arrival]] = deque()
-        for bucket, (first, last) in zip(self._buckets, self._bucket_spans, strict=True):
-            width = -(-(bucket[1] - bucket[0]) // self._axis.size)
-            travelling.append((bucket, self._axis.post_gather(F.pad(x[0, first:last], (0, width - (last - first))))))
+        travelling: deque[tuple[Tensor, Arrival]] = deque()
+        for (start, stop), (first, last) in zip(self._buckets, self._bucket_spans, strict=True):
+            place, width = self._row[0, start:stop], -(-(stop - start) // self._axis.size)
+            even = len(place) == width * self._axis.size  # else the end of what is gathered is padding
+            out = place if even else place.new_zeros(width * self._axis.size)
+            part = out[self._axis.rank * width : (self._axis.rank + 1) * width]
+            part[: last - first] = x[0, first:last]
+            travelling.append((place, self._axis.post_gather(part, out)))
             if len(travelling) > 1:
                 self._write(*travelling.popleft())
         self._write(*travelling.popleft())
 
-    def _write(self, bucket: Span, gathered: Arrival) -> None:
-        start, stop = bucket
-        self._row[0, start:stop] = gathered()[: stop - start]
+    @staticmethod
+    def _write(place: Tensor, gathered: Arrival) -> None:
+        whole = gathered()[: len(place)]
+        if whole.data_ptr() != place.data_ptr():
+            place.copy_(whole)
 
 
 def _dense(parameter: nn.Parameter) -> Tensor:

@@ -155,7 +155,11 @@ class Blocks(Transform):
             with communicator.transport.together():
                 for (flow, _), value in zip(waiting, arrived, strict=True):
                     flow.send(value)
-        return self._write([flows[i].finish() for i in range(len(flows))])
+        pieces = [flows[i].finish() for i in range(len(flows))]
+        visible = self._spans and not vectors.is_meta  # on which is_set_to is not defined
+        if visible and all(piece.is_set_to(self._read(vectors, i)) for i, piece in enumerate(pieces)):
+            return vectors  # a lone worker's mean
+        return self._write(pieces)
 
 
 class Sharded(Blocks):

@@ -10,11 +10,12 @@ import torch
 
 from commeff import Communicator, Layout, methods, scheduled, topologies
 from commeff.communicator import view
-from commeff.compressors import Dense, Natural, TopK
+from commeff.compressors import Dense, DenseMessage, Natural, TopK
 from commeff.core.presence import rows_of
 from commeff.sharding.precision import step_of_finite
 from commeff.topologies.failures import without_workers
 from commeff.transforms import PushSum
+from tests.laws.processes import on_processes
 
 N, D, LR = 5, 7, 0.1
 SGD = partial(torch.optim.SGD, lr=LR)
@@ -213,3 +214,11 @@ def test_every_process_has_to_know_who_takes_part():
         communicator.begin(0, present=torch.ones(3, dtype=torch.bool))
     communicator.begin(0, present=torch.ones(N, dtype=torch.bool))
     assert communicator.context.active is None
+
+
+def test_the_mean_of_one_reaches_a_process_that_hosts_nobody_present():
+    def member():
+        one = view(Communicator(), among=torch.tensor([False, True]))
+        return one.post_average(DenseMessage.of(torch.full((len(one.workers), 2), 5.0)), rows=1).wait().tolist()
+
+    assert on_processes(2, member) == [[[5.0, 5.0]]] * 2

@@ -503,3 +503,31 @@ def test_a_step_that_is_left_out_leaves_nothing_under_way() -> None:
     assert torch.equal(kept, x)
     moved = strategy.step(x, gradient, communicator)
     assert (moved - (x - 0.05 * gradient.mean(0))).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize(("workers", "shared"), [(1, True), (2, False)])
+def test_a_lone_workers_mean_takes_no_memory_in_buckets_either(workers, shared):
+    communicator, gradient = Communicator(workers=workers), torch.ones(workers, 40)
+    buckets = Buckets(Average(), 50e-6)
+    buckets.start(gradient, Layout.of([(name, (10,)) for name in "abcd"]), communicator)
+    assert len(buckets.blocks) > 1
+    assert buckets(gradient, communicator).is_set_to(gradient) == shared
+
+
+class Doubled(Keep):
+    def __call__(self, vectors, communicator):
+        return 2 * vectors
+
+
+def test_blocks_of_which_some_stay_where_they_are_are_joined():
+    communicator, v = Communicator(workers=1), torch.arange(4.0)[None]
+    blocks = Blocks(Keep(), [2])
+    blocks.start(v, Layout.flat(4), communicator)
+    blocks.blocks = (Keep(), Doubled())
+    assert blocks(v, communicator).tolist() == [[0.0, 1.0, 4.0, 6.0]]
+
+
+def test_blocks_of_meta_tensors_have_no_memory_to_compare():
+    v, blocks = torch.empty(1, 4, device="meta"), Blocks(Keep(), [2])
+    blocks.start(v, Layout.flat(4), Communicator(workers=1))
+    assert blocks(v, Communicator(workers=1)).shape == (1, 4)

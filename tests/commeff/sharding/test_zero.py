@@ -215,19 +215,22 @@ class Allocated(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize(("zero", "most"), [(0, 1), (1, 3)])
-def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_travels(zero, most):
-    """A sum has memory of its own; gradients that leave, parts of them that come, and gathered parameters."""
+@pytest.mark.parametrize(("zero", "d", "most"), [(0, 10_001, 1), (1, 10_001, 3), (1, 10_000, 2)])
+def test_ranks_that_reduce_a_row_and_gather_it_copy_it_no_more_often_than_it_travels(zero, d, most):
+    """A sum has memory of its own; gradients that leave, parts of them that come, and gathered parameters, which come
+    into the row itself where ranks share it evenly.
+    """
 
     def member():
-        mesh, layout = Mesh(shard=2), Layout.flat(10_001)  # which two ranks cannot share evenly
-        named = {"x": nn.Parameter(torch.arange(10_001.0))}
+        mesh, layout = Mesh(shard=2), Layout.flat(d)
+        named = {"x": nn.Parameter(torch.arange(float(d)))}
         row = BucketedRow(named, layout, mesh.axis("shard"), zero=zero)
         row.begin()
+        x = row.parameters + 1
         with Allocated() as allocated, torch.no_grad():
             row.finish()
-            row.load(row.parameters)
-        assert torch.equal(row._row[0], torch.arange(10_001.0))
+            row.load(x)
+        assert torch.equal(row._row[0], torch.arange(float(d)) + 1)
         return allocated.sizes
 
     for sizes in on_processes(2, member):
