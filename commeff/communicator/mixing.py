@@ -93,7 +93,7 @@ class InPlace:
 def _overwrite(*arguments: Any) -> None:
     """The rows of a program, which comes last, block by block of columns; the compiler makes one pass over them."""
     *rows, program = arguments
-    d, compiling = len(rows[0]), torch.compiler.is_compiling()
+    d, compiling = len(rows[0]), torch.compiler.is_dynamo_compiling()
     tiled = rows[0].device.type == "cpu" and not compiling
     width = max(LEAST, min(MOST, KEPT // max(program.slots, 1))) if tiled else d + 1
     scratch = rows[0].new_empty(program.slots, min(d, width + width // 2)).unbind()

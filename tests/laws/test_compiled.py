@@ -123,6 +123,14 @@ def test_traced_mixing_is_the_plain_one_from_a_later_run_on(compiler, monkeypatc
     assert len(compiler.made) == 1, "copies and means of two are as fast without"
 
 
+def test_mixing_beside_a_thread_that_compiles_is_the_plain_one(monkeypatch):
+    x = torch.randn(2, 1000, generator=torch.Generator().manual_seed(0))
+    program = mixing.InPlace.of([[(0, 0.3), (1, 0.7)], [(0, 0.2), (1, 0.8)]])
+    plain = program.run(x.clone())
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # torch says so in every thread
+    assert torch.equal(program.run(x.clone()), plain)
+
+
 def test_without_a_compiler_there_is_one_line_and_the_same_message(compiler, caplog):
     compiler.backend = "none of these"
     plain = ScaledSign().compress(torch.ones(1, 16), WorkerRandom(0, [0])).to_buffer()
