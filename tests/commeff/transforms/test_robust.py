@@ -67,7 +67,7 @@ def test_no_lie_is_past_a_rule(rule, dtype):
     """Of any size, and such as are no numbers, in any precision."""
     for lie in (1e4, 1e30, torch.inf, -torch.inf, torch.nan):
         rows, x, communicator = honest().to(dtype), torch.zeros(N, D, dtype=dtype), Communicator(workers=N)
-        rows[:F] = lie
+        rows[:F] = torch.tensor(lie, dtype=torch.float64).to(dtype)
         strategy = methods.robust_sgd(partial(torch.optim.SGD, lr=1.0), rule=rule)
         strategy.start(x, Layout.flat(D), communicator)
         found = -strategy.step(x, rows, communicator)[0]

@@ -135,7 +135,8 @@ def test_an_interrupted_one_goes_on_and_is_reported(tmp_path: Path, monkeypatch:
 
 def test_a_name_stands_for_code_without_a_source(tmp_path: Path) -> None:
     typed: dict[str, Any] = {"F": F, "__name__": "__main__"}
-    exec("def loss(outputs, targets):\n    return F.cross_entropy(outputs, targets)", typed)
+    code = "def loss(outputs, targets):\n    return F.cross_entropy(outputs, targets)"
+    exec(compile(code, "<typed>", "exec"), typed)
     with pytest.raises(ValueError, match="name must be given, got none: loss has no source"):
         simulated(tmp_path, loss=typed["loss"])
     assert simulated(tmp_path, loss=typed["loss"], name="typed").config["task"]["given"] == "typed"
