@@ -86,7 +86,8 @@ class InPlace:
         """Overwrite x (n, d). W's columns n, n + 1, ... stand for the rows of `more`."""
         self._runs[0] += 1
         may = self._runs[0] > AGAIN and x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-        (compiled(_overwrite) if may else _overwrite)(*x.unbind(), *more, self)
+        if len(x) > 0:
+            (compiled(_overwrite) if may else _overwrite)(*x.unbind(), *more, self)
         return x
 
 

@@ -67,3 +67,7 @@ def test_a_topology_of_another_size_is_refused():
     communicator = Communicator(workers=4)
     with pytest.raises(ValueError, match="run's 4 workers, got one of 3"):
         communicator.mix(Dense().compress(torch.zeros(4, 2), communicator.random("")), topologies.ring(3).at(0))
+
+
+def test_a_process_without_rows_mixes_none() -> None:
+    assert mixing.InPlace.of([]).run(torch.empty(0, 5)).shape == (0, 5)
