@@ -185,11 +185,17 @@ def _metric(plan: StoredGrid, chosen: str | None, records: list[Record]) -> str:
             near = did_you_mean(chosen, names)
             raise ValueError(f"--metric must be one of {choices}, got {chosen!r}: no run has measured it{near}")
         return chosen
-    measured = {name for record in records for name, column in record.curve.items() if column.notna().any()}
-    measured |= {name for r in records for name, v in r.summary.items() if isinstance(v, (int, float)) and v == v}
     asked, usual = (*([plan.by] if plan.by else []), *plan.target), ("val_accuracy", "val_loss", "train_loss")
-    pairs = ((asked, names), (usual, measured), (usual, names))
+    measured = [name for name in usual if any(_measures(record, name) for record in records)]
+    pairs = ((asked, names), (measured, names), (usual, names))
     return next((name for wanted, known in pairs for name in wanted if name in known), plan.by or "val_accuracy")
+
+
+def _measures(record: Record, name: str) -> bool:
+    final = record.summary.get(name)
+    return (name in record.curve and bool(record.curve[name].notna().any())) or (
+        isinstance(final, (int, float)) and final == final
+    )
 
 
 def _baselines(variants: tuple[Variant, ...], settings: Mapping[str, str]) -> tuple[Variant, ...]:

@@ -17,7 +17,7 @@ from commeff.experiments.studies.bench.synthetic_store import make_store, write_
 from commeff.files import private_folder
 
 RUNS = 5000
-STATUS, REPORT, CELL = 2.0, 30.0, 0.010  # CPU seconds: of a listing, of a report, and of planning a cell
+STATUS, REPORT, CELL = 2.0, 20.0, 0.010  # CPU seconds: of a listing, of a report, and of planning a cell
 
 
 def run(runs: int = RUNS) -> list[MeasuredRatio]:
