@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar, Self
@@ -47,6 +47,10 @@ class Message(ABC):
         for first in range(0, self.rows, chunk):
             rows = slice(first, first + chunk)
             out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
+
+    def subtract_from(self, out: Tensor) -> None:
+        """out -= decode(), row by row, for ``out`` (w, d) that shares no memory with ``parts``."""
+        out -= self.decode()
 
     @property
     def rows(self) -> int:
@@ -155,6 +159,10 @@ class Tiled(Message, ABC):
             out[rows, columns] = self.tile(rows, columns)
         return out
 
+    def subtract_from(self, out: Tensor) -> None:
+        for rows, columns in [] if out.is_meta else pieces(out, self.grain, self.fused):
+            out[rows, columns] -= self.tile(rows, columns).to(self.dtype)
+
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(), decoding some columns of all rows at a time."""
         weights = weights.to(out)
@@ -252,11 +260,17 @@ class ConcatenatedMessage(Compound):
             return self.parts[0].new_empty(self.rows, self.d, dtype=self.dtype)
         return torch.cat([piece.decode() for piece in self.inner], 1)
 
+    def subtract_from(self, out: Tensor) -> None:
+        for piece, columns in self._beside(out):
+            piece.subtract_from(columns)
+
     def add_to(self, out: Tensor, weights: Tensor) -> None:
-        start = 0
-        for piece in self.inner:
-            piece.add_to(out[:, start : start + piece.d], weights)
-            start += piece.d
+        for piece, columns in self._beside(out):
+            piece.add_to(columns, weights)
+
+    def _beside(self, out: Tensor) -> Iterator[tuple[Message, Tensor]]:
+        pieces = self.inner
+        return zip(pieces, out.split([piece.d for piece in pieces], 1), strict=True)
 
     @classmethod
     def of(cls, pieces: Sequence[Message]) -> ConcatenatedMessage:

@@ -48,6 +48,10 @@ class Sparse(Compound, ABC):
         if not out.is_meta:
             scatter_to(out, weights, *self.coordinates())
 
+    def subtract_from(self, out: Tensor) -> None:
+        indices, values = self.coordinates()
+        out.scatter_add_(1, indices, values.neg())
+
 
 @dataclass(frozen=True, eq=False)
 class VariableSparse(Message, ABC):

@@ -76,9 +76,13 @@ class ErrorFeedback(Encoder):
         self.error = torch.zeros_like(v)
 
     def encode(self, vectors: Tensor, communicator: Communicator, purpose: str) -> Message:
-        target = torch.add(vectors, self.error, alpha=self.decay)
+        target = torch.add(vectors, self.error, alpha=self.decay, out=self.error)
         message = self.compressor.encode(target, communicator, purpose)
-        self.error = target - message.decode()
+        memory = {part.untyped_storage().data_ptr() for part in message.parts}
+        if target.untyped_storage().data_ptr() in memory:  # of numbers sent as they are
+            self.error = target - message.decode()
+        else:
+            message.subtract_from(target)
         return message
 
 

@@ -117,6 +117,21 @@ class Forgets(Sound):
         return Forgetful(Dense().compress(vectors, random).parts, vectors.shape[1], vectors.dtype)
 
 
+@dataclass(frozen=True, eq=False)
+class Twice(DenseMessage):
+    """Takes away too much."""
+
+    def subtract_from(self, out):
+        out.sub_(self.decode(), alpha=2)
+
+
+class TakesTwice(Sound):
+    """Takes away too much."""
+
+    def compress(self, vectors, random):
+        return Twice(Dense().compress(vectors, random).parts, vectors.shape[1], vectors.dtype)
+
+
 class Overwrites(Sound):
     """Works in place on its input."""
 
@@ -208,6 +223,7 @@ BROKEN = {
     Frozen: (laws.check_own_randomness, "the same ones every step"),
     Smuggler: (laws.check_wire, "something else than the sender"),
     Forgets: (laws.check_add_to, "is not weights"),
+    TakesTwice: (laws.check_add_to, "is not the matrix - decode"),
     Overwrites: (laws.check_pure, "writes into its input"),
     Rowless: (laws.check_shapes, "other shapes|no rows"),
     Widens: (laws.check_dtypes, "are decoded as"),
