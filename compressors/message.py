@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -48,9 +48,9 @@ class Message(ABC):
             rows = slice(first, first + chunk)
             out.addmm_(weights[:, rows].to(out), self.select(rows).decode().to(out))
 
-    def subtract_from(self, out: Tensor) -> None:
-        """out -= decode(), row by row, for ``out`` (w, d) that shares no memory with ``parts``."""
-        out -= self.decode()
+    def add_rows(self, out: Tensor, sign: Literal[1, -1] = 1) -> None:
+        """out += sign * decode(), row by row, for ``out`` (w, d) that shares no memory with ``parts``."""
+        out.add_(self.decode(), alpha=sign)
 
     @property
     def rows(self) -> int:
@@ -159,9 +159,9 @@ class Tiled(Message, ABC):
             out[rows, columns] = self.tile(rows, columns)
         return out
 
-    def subtract_from(self, out: Tensor) -> None:
+    def add_rows(self, out: Tensor, sign: Literal[1, -1] = 1) -> None:
         for rows, columns in [] if out.is_meta else pieces(out, self.grain, self.fused):
-            out[rows, columns] -= self.tile(rows, columns).to(self.dtype)
+            out[rows, columns].add_(self.tile(rows, columns).to(self.dtype), alpha=sign)
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         """out += weights @ decode(), decoding some columns of all rows at a time."""
@@ -260,9 +260,9 @@ class ConcatenatedMessage(Compound):
             return self.parts[0].new_empty(self.rows, self.d, dtype=self.dtype)
         return torch.cat([piece.decode() for piece in self.inner], 1)
 
-    def subtract_from(self, out: Tensor) -> None:
+    def add_rows(self, out: Tensor, sign: Literal[1, -1] = 1) -> None:
         for piece, columns in self._beside(out):
-            piece.subtract_from(columns)
+            piece.add_rows(columns, sign)
 
     def add_to(self, out: Tensor, weights: Tensor) -> None:
         for piece, columns in self._beside(out):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -48,9 +48,9 @@ class Sparse(Compound, ABC):
         if not out.is_meta:
             scatter_to(out, weights, *self.coordinates())
 
-    def subtract_from(self, out: Tensor) -> None:
+    def add_rows(self, out: Tensor, sign: Literal[1, -1] = 1) -> None:
         indices, values = self.coordinates()
-        out.scatter_add_(1, indices, values.neg())
+        out.scatter_add_(1, indices, sign * values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -64,7 +64,7 @@ class Choco(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.compressor.encode(vectors - self.public, communicator, "up")
         handle = communicator.post_mix(change, self.topology.at(communicator.step))
-        self.public += change.decode()
+        change.add_rows(self.public)
         self.neighbours += yield handle
         return torch.add(vectors, self.neighbours - self.public, alpha=self.gamma)
 

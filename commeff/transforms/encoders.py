@@ -82,7 +82,7 @@ class ErrorFeedback(Encoder):
         if target.untyped_storage().data_ptr() in memory:  # of numbers sent as they are
             self.error = target - message.decode()
         else:
-            message.subtract_from(target)
+            message.add_rows(target, -1)
         return message
 
 

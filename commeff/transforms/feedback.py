@@ -49,7 +49,7 @@ class EF21(Transform):
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
         change = self.changes.encode(vectors - self.public, communicator, "up")
         handle = communicator.post_average(change, rows=1)
-        self.public += change.decode()
+        change.add_rows(self.public)
         self.mean.add_((yield handle), alpha=communicator.n / communicator.context.n)
         return self.mean.clone().expand_as(vectors)
 

@@ -115,7 +115,7 @@ def _alike(first: Any, second: Any) -> bool:
 
 
 def check_add_to(compressor: Compressor) -> None:
-    """add_to adds weights @ decode(), and subtract_from takes decode() away, also in columns of a larger matrix."""
+    """add_to adds weights @ decode(), and add_rows +- decode(), also to columns of a larger matrix."""
     message = compressor.bind(LAYOUT).compress(noise(5, 4), streams(4))
     weights = torch.tensor([[0.5, 0.0, -2.0, 1.0], [0.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]], dtype=torch.float64)
     for name, out in {
@@ -129,16 +129,14 @@ def check_add_to(compressor: Compressor) -> None:
             f"{compressor}: add_to a {name} is not weights @ decode(): off by {float((out - expected).abs().max()):.2g}"
             "; leave it out, the one of Message is right",
         )
-    for name, out in {
-        "matrix": noise(6, 4),
-        "part of a matrix": torch.cat([noise(6, 4), noise(7, 4)], 1)[:, 7:-33],
-    }.items():
-        expected = out - message.decode()
-        message.subtract_from(out)
+    for sign in (1, -1):
+        wide = torch.cat([noise(6, 4), noise(7, 4)], 1)
+        expected = wide[:, 7:-33] + sign * message.decode()
+        message.add_rows(wide[:, 7:-33], sign)
         require(
-            torch.equal(out, expected),
-            f"{compressor}: subtract_from a {name} is not the matrix - decode(), bit for bit; leave it out, the one of "
-            "Message is right",
+            torch.equal(wide[:, 7:-33], expected),
+            f"{compressor}: add_rows does not add {sign} * decode(), bit for bit; leave it out, the one of Message is "
+            "right",
         )
     message.add_to(torch.zeros(0, LAYOUT.d, dtype=torch.float64), torch.zeros(0, 4, dtype=torch.float64))
 

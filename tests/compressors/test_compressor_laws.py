@@ -118,18 +118,18 @@ class Forgets(Sound):
 
 
 @dataclass(frozen=True, eq=False)
-class Twice(DenseMessage):
-    """Takes away too much."""
+class Adding(DenseMessage):
+    """Adds what it should take away."""
 
-    def subtract_from(self, out):
-        out.sub_(self.decode(), alpha=2)
+    def add_rows(self, out, sign=1):
+        out += self.decode()
 
 
-class TakesTwice(Sound):
-    """Takes away too much."""
+class AddsAlways(Sound):
+    """Adds what it should take away."""
 
     def compress(self, vectors, random):
-        return Twice(Dense().compress(vectors, random).parts, vectors.shape[1], vectors.dtype)
+        return Adding(Dense().compress(vectors, random).parts, vectors.shape[1], vectors.dtype)
 
 
 class Overwrites(Sound):
@@ -223,7 +223,7 @@ BROKEN = {
     Frozen: (laws.check_own_randomness, "the same ones every step"),
     Smuggler: (laws.check_wire, "something else than the sender"),
     Forgets: (laws.check_add_to, "is not weights"),
-    TakesTwice: (laws.check_add_to, "is not the matrix - decode"),
+    AddsAlways: (laws.check_add_to, "does not add -1"),
     Overwrites: (laws.check_pure, "writes into its input"),
     Rowless: (laws.check_shapes, "other shapes|no rows"),
     Widens: (laws.check_dtypes, "are decoded as"),
