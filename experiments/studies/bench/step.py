@@ -81,6 +81,18 @@ def naive(model: Callable[[], nn.Module], x: Tensor, y: Tensor, average: bool) -
     return step
 
 
+def gradients_alone(model: Callable[[], nn.Module], x: Tensor, y: Tensor) -> Callable[[], None]:
+    """Forward and backward of n copies and nothing else: what no step can do without."""
+    models = [model() for _ in x]
+    parameters = [list(model.parameters()) for model in models]
+
+    def step() -> None:
+        for i, model in enumerate(models):
+            torch.autograd.grad(loss(model, x[i], y[i]), parameters[i])
+
+    return step
+
+
 def flat(replicas: Stacked, x: Tensor, y: Tensor, average: bool, by_hand: bool = False) -> Callable[[], None]:
     """The least that a flat loop does: one backward into an (n, d) matrix, and one update of all rows.
 
@@ -126,6 +138,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> Iterator[Mea
                 contestants[f"hand {i}"] = flat(stage, x, y, average, by_hand=True)
             contestants |= {
                 "naive": naive(subject.model, x, y, average),
+                "alone": gradients_alone(subject.model, x, y),
                 "vmap": library(Vmapped(subject.model, range(workers)), make(), loss, repeat((x, y))),
             }
             seconds = time_interleaved(contestants, rounds, calls=2)
@@ -134,6 +147,7 @@ def run(workers: int = 16, rounds: int = 24, instances: int = 3) -> Iterator[Mea
                 seconds[kind] = [sum(times) / instances for times in zip(*instance_times, strict=True)]
             label = f"{name}, {method}, n={workers}"
             yield MeasuredRatio(label, "naive / library", ratio(seconds, "naive", "library"), subject.at_least)
+            yield MeasuredRatio(label, "naive / forward and backward alone", ratio(seconds, "naive", "alone"))
             yield MeasuredRatio(label, "library / flat loop", ratio(seconds, "library", "flat"), at_most=1.05)
             yield MeasuredRatio(label, "library / flat loop without torch.optim", ratio(seconds, "library", "hand"))
             yield MeasuredRatio(label, "naive / library with vmap", ratio(seconds, "naive", "vmap"))
