@@ -26,9 +26,10 @@ def d_equistatic(n: int, m: int, seed: int) -> Topology:
     r"""D-EquiStatic: the mean of m random one-peer graphs A(u), u uniform on 1 ... n-1.
 
     :math:`A(u) = \tfrac{n-1}{n} P^u + \tfrac1n I`, where :math:`P^u` lets i receive from i + u. The u are drawn with
-    replacement, as published, so the degree is at most m. Directed, circulant. With
-    :math:`m \ge \tfrac83 \ln(2n/p)/\epsilon^2`, :math:`\rho < \epsilon` with probability 1 - p. Song et al.,
-    Communication-efficient topologies for decentralized learning with O(1) consensus rate, arXiv 2210.07881.
+    replacement, as published, so the degree is at most m; draws of which the graph is not connected are passed over.
+    Directed, circulant. With :math:`m \ge \tfrac83 \ln(2n/p)/\epsilon^2`, :math:`\rho < \epsilon` with probability
+    1 - p. Song et al., Communication-efficient topologies for decentralized learning with O(1) consensus rate, arXiv
+    2210.07881.
 
     When: a fixed graph whose consensus does not depend on n, at a degree that you choose.
 
@@ -138,9 +139,11 @@ def ou_equidyn(n: int, eta: float, seed: int) -> Topology:
 
 
 def _shifts(name: str, n: int, m: int, seed: int) -> tuple[int, dict[int, float]]:
-    """n, and the weight of each drawn shift; 0 is the worker itself."""
+    """n, and the weight of each drawn shift; 0 is the worker itself. A divisor of all and n would part workers."""
     n, m = integer(f"{name}: n", n, 1), integer(f"{name}: m", m, 1)
-    drawn = np.random.default_rng([integer(f"{name}: seed", seed, 0), 0]).integers(1, max(n, 2), size=m)
+    random, drawn = np.random.default_rng([integer(f"{name}: seed", seed, 0), 0]), np.array([n])
+    while np.gcd.reduce(drawn, initial=n) > 1:
+        drawn = random.integers(1, max(n, 2), size=m)
     shifts, counts = np.unique(drawn, return_counts=True)
     hops = dict(zip(shifts.tolist(), (counts * ((n - 1) / (n * m))).tolist(), strict=True))
     return n, {0: 1 / n} | hops

@@ -183,6 +183,13 @@ def test_d_equistatic_is_a_mean_of_m_shifts(n: int, m: int) -> None:
         assert drawn.sum() == pytest.approx(m)
 
 
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 2), (16, 1), (16, 4), (30, 2), (32, 3)])
+def test_equistatic_graphs_are_connected(n: int, m: int) -> None:
+    """Even shifts alone would part an even number of workers into two halves that never meet."""
+    for draw in (topologies.d_equistatic, topologies.u_equistatic):
+        assert max(draw(n, m, seed).at(0).rho for seed in range(100)) < 1 - 1e-6
+
+
 def test_d_equistatic_keeps_its_promise() -> None:
     """Pr(rho < eps) >= 1 - p, whatever n is."""
     eps, p = 0.6, 0.2
