@@ -64,12 +64,17 @@ def _mix_numpy(words: Tensor) -> Tensor:
     return torch.from_numpy((numbers ^ numbers >> np.uint64(_LAST)).view(np.int64))
 
 
+def outputs(states: Tensor, count: int) -> Tensor:
+    """(..., count) int64: `mixed` of states (..., 1) and of those that follow them, GOLDEN apart."""
+    numbers = torch.arange(count, device=states.device) & _WORD >> 1  # or a compiled index has more than 64 bits
+    return mixed(states + numbers * signed(GOLDEN))
+
+
 def halves(source: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """(r, count) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
     if source.dtype == torch.int32:
         return pairs(source)
-    numbers = torch.arange(count, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
-    words = mixed(source + numbers * signed(GOLDEN))
+    words = outputs(source, count)
     return words.to(torch.int32), (words >> 32).to(torch.int32)
 
 
@@ -78,7 +83,7 @@ def bits_of(source: Tensor, columns: int) -> Tensor:
     if source.dtype == torch.int32:
         return source
     if not torch.compiler.is_compiling():
-        return mixed(source + torch.arange(columns // 2, device=source.device) * signed(GOLDEN)).view(torch.int32)
+        return outputs(source, columns // 2).view(torch.int32)
     places = torch.arange(columns, device=source.device)  # the compiler has no view of one integer as two
     words = mixed(source + (places >> 1) * signed(GOLDEN))
     return (words >> ((places & 1) << 5)).to(torch.int32)
