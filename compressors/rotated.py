@@ -117,7 +117,8 @@ class Eden(Compressor):
         data = torch.empty(rows, packed_bytes(total, self.bits), dtype=torch.uint8, device=vectors.device)
         for row, column in tiles(scales.new_empty(()).expand(rows, total), grain=block):
             piece = vectors[row, column].to(kind)
-            blocks = pad(piece, (0, column.stop - column.start - piece.shape[1])).reshape(-1, block)
+            rest = column.stop - column.start - piece.shape[1]
+            blocks = (pad(piece, (0, rest)) if rest else piece).reshape(-1, block)
             norm = row_norm(blocks)
             signs = random_signs(keys[row], column).reshape(len(blocks), block // 8)
             codes, *parts = coded(blocks, signs, norm, levels, self.unbiased)
