@@ -48,8 +48,9 @@ def _matrix(d: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def _times(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows @ matrix, by products of one shape: each row's bits are its own, whatever company it has."""
-    count = len(rows)
-    batches = pad(rows, (0, 0, 0, -count % ROWS)).view(-(-count // ROWS), ROWS, rows.shape[1])
+    count, rest = len(rows), -len(rows) % ROWS
+    rows = pad(rows, (0, 0, 0, rest)) if rest else rows  # or it would be copied
+    batches = rows.reshape((count + rest) // ROWS, ROWS, rows.shape[1])
     return torch.bmm(batches, matrix.expand(len(batches), -1, -1)).flatten(0, 1)[:count]
 
 

@@ -13,6 +13,7 @@ from commeff.compressors.packing import pairs
 from commeff.compressors.scratch import tiles
 
 GOLDEN = 0x9E3779B97F4A7C15
+LANES = 16  # numbers that a processor computes at a time
 _WORD = (1 << 64) - 1
 _ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _LAST = 31
@@ -64,12 +65,25 @@ def _mix_numpy(words: Tensor) -> Tensor:
     return torch.from_numpy((numbers ^ numbers >> np.uint64(_LAST)).view(np.int64))
 
 
+def outputs(states: Tensor, count: int) -> Tensor:
+    """(..., count) int64: `mixed` of states (..., 1) and of those that follow them, GOLDEN apart."""
+    return _in_lanes(states, count).flatten(-2)[..., :count]
+
+
+def _in_lanes(states: Tensor, count: int, twice: bool = False) -> Tensor:
+    """(..., n, LANES), at least ``count``, each ``twice`` or once: a processor adds to all of its lanes at once, but
+    counts them one by one.
+    """
+    numbers = torch.arange(-(-count // LANES), device=states.device) & _WORD >> 1  # a compiled index has 64 bits
+    lanes = (torch.arange(LANES, device=states.device) >> twice) * signed(GOLDEN)
+    return mixed((states + numbers * signed(GOLDEN * (LANES >> twice)))[..., None] + lanes)
+
+
 def halves(source: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """(r, count) int32 twice: the bits of even columns, and of odd ones, of `WorkerRandom.source`."""
     if source.dtype == torch.int32:
         return pairs(source)
-    numbers = torch.arange(count, device=source.device) & _WORD >> 1  # or a compiled index has more than 64 bits
-    words = mixed(source + numbers * signed(GOLDEN))
+    words = outputs(source, count)
     return words.to(torch.int32), (words >> 32).to(torch.int32)
 
 
@@ -78,10 +92,10 @@ def bits_of(source: Tensor, columns: int) -> Tensor:
     if source.dtype == torch.int32:
         return source
     if not torch.compiler.is_compiling():
-        return mixed(source + torch.arange(columns // 2, device=source.device) * signed(GOLDEN)).view(torch.int32)
-    places = torch.arange(columns, device=source.device)  # the compiler has no view of one integer as two
-    words = mixed(source + (places >> 1) * signed(GOLDEN))
-    return (words >> ((places & 1) << 5)).to(torch.int32)
+        return outputs(source, columns // 2).view(torch.int32)
+    words = _in_lanes(source, columns, twice=True)  # the compiler has no view of one integer as two
+    words = words >> torch.tensor([0, 32], device=source.device).repeat(LANES // 2)
+    return words.to(torch.int32).flatten(-2)[..., :columns]
 
 
 def uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -131,14 +131,12 @@ def _read(piece: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Tiled(Message, ABC):
-    """A message of which any rectangle can be decoded alone, in the cache.
+    """A message of which any rectangle can be decoded alone, in the cache."""
 
-    Attributes
-    ----------
-    fused : whether a rectangle is one call of a function that may be compiled.
-    """
-
-    fused: ClassVar[bool] = True
+    @property
+    def fused(self) -> bool:
+        """Whether a rectangle is one call of a function that may be compiled."""
+        return True
 
     @abstractmethod
     def tile(self, rows: slice, columns: slice) -> Tensor:

@@ -68,7 +68,7 @@ def quantised(vectors: Tensor, scale: Tensor | None, levels: int, source: Tensor
     bits, unit = code_bits(2 * levels + 1), largest(vectors) if scale is None else scale
     if source is None:
         data = packed(codes(vectors, unit, levels, 0.5), bits)
-    elif bits > 4 or not torch.compiler.is_compiling():
+    elif bits > 4 or scale is None or not torch.compiler.is_compiling():  # short rows have few pairs
         data = codes(vectors, unit, levels, uniform(bits_of(source, vectors.shape[1]), unit.dtype))
         data = packed(data, bits) if bits <= 8 else data
     else:

@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from commeff.compressors.base import Compressor, Scope, wide
 from commeff.compressors.codebook import looked_up, nearest
 from commeff.compressors.compiled import compiled
-from commeff.compressors.hashing import GOLDEN, mixed, signed
+from commeff.compressors.hashing import GOLDEN, outputs, signed
 from commeff.compressors.message import Tiled
 from commeff.compressors.packing import bytes_of, code_bits, packed, packed_bytes, unpacked
 from commeff.compressors.random import WorkerRandom
@@ -33,7 +33,9 @@ class RotatedMessage(Tiled):
     levels: tuple[float, ...]
     block: int
 
-    fused: ClassVar[bool] = False
+    @property
+    def fused(self) -> bool:
+        return False
 
     @property
     def grain(self) -> int:
@@ -115,7 +117,8 @@ class Eden(Compressor):
         data = torch.empty(rows, packed_bytes(total, self.bits), dtype=torch.uint8, device=vectors.device)
         for row, column in tiles(scales.new_empty(()).expand(rows, total), grain=block):
             piece = vectors[row, column].to(kind)
-            blocks = pad(piece, (0, column.stop - column.start - piece.shape[1])).reshape(-1, block)
+            rest = column.stop - column.start - piece.shape[1]
+            blocks = (pad(piece, (0, rest)) if rest else piece).reshape(-1, block)
             norm = row_norm(blocks)
             signs = random_signs(keys[row], column).reshape(len(blocks), block // 8)
             codes, *parts = coded(blocks, signs, norm, levels, self.unbiased)
@@ -228,8 +231,8 @@ def random_signs(keys: Tensor, columns: slice) -> Tensor:
     >>> bool((random_signs(keys, slice(0, 80))[:, 8:] == random_signs(keys, slice(64, 80))).all())
     True
     """
-    counters = torch.arange(columns.start // 64 + 1, -(-columns.stop // 64) + 1, device=keys.device) * signed(GOLDEN)
-    return mixed(keys[:, None] + counters).view(torch.uint8)[:, : packed_bytes(columns.stop - columns.start, 1)]
+    first, count = keys[:, None] + signed(GOLDEN * (columns.start // 64 + 1)), -(-(columns.stop - columns.start) // 64)
+    return outputs(first, count).view(torch.uint8)[:, : packed_bytes(columns.stop - columns.start, 1)]
 
 
 def plus_or_minus(bits: Tensor, dtype: torch.dtype) -> Tensor:

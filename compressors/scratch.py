@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-HOST, ACCELERATOR = 1 << 17, 1 << 26
+HOST, ACCELERATOR = 1 << 18, 1 << 26
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # the names M_TRIM_THRESHOLD and M_MMAP_MAX of glibc's mallopt
 
 
@@ -50,7 +50,7 @@ def bands(rows: int, columns: int, device: torch.device, *, grain: int = 8) -> I
     None on the device "meta".
 
     >>> list(bands(64, 5000, torch.device("cpu")))
-    [slice(0, 2048, None), slice(2048, 4096, None), slice(4096, 5000, None)]
+    [slice(0, 4096, None), slice(4096, 5000, None)]
     """
     if device.type == "meta":
         return

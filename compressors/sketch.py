@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from commeff.compressors.base import Compressor, Scope, check_least, contraction, wide
-from commeff.compressors.hashing import GOLDEN, mixed, signed
+from commeff.compressors.compiled import compiled
+from commeff.compressors.hashing import GOLDEN, mixed, outputs, signed
 from commeff.compressors.message import Tiled
 from commeff.compressors.random import WorkerRandom
 from commeff.compressors.scratch import bands
@@ -32,7 +33,9 @@ class SketchMessage(Tiled):
     median: bool
     common: Tensor | None
 
-    fused: ClassVar[bool] = False
+    @property
+    def fused(self) -> bool:
+        return self.parts[-1].shape[1] == 1  # or the rows of long vectors take much memory
 
     @property
     def summable(self) -> bool:
@@ -41,20 +44,37 @@ class SketchMessage(Tiled):
     def tile(self, rows: slice, columns: slice) -> Tensor:
         table = self.parts[-1][rows]
         keys = self.parts[0][rows, 0] if self.common is None else self.common
-        cells, signs = _hashed(keys, columns, table)
-        estimates = table.gather(2, cells).mul_(signs)
+        functions = _functions(keys, table.shape[1]) + signed(GOLDEN * (columns.start + 1))
+        shape = table.new_empty(()).expand(len(table), columns.stop - columns.start)
+        estimates = estimated(shape, functions, table)
         return estimates.median(1).values if self.median else estimates.mean(1)
 
 
-def _hashed(keys: Tensor, columns: slice, table: Tensor) -> tuple[Tensor, Tensor]:
-    """(w, rows, c) int64, the cells of columns in each row of a table (w, rows, width); and their signs."""
-    rows, count, width = table.shape
-    counters = torch.arange(columns.start + 1, columns.stop + 1, device=keys.device) * signed(GOLDEN)
-    functions = mixed(keys[:, None] + torch.arange(count, device=keys.device))
-    words = mixed(functions[:, :, None] + counters)
-    signs = (words & 1).to(table.dtype).mul_(-2).add_(1)
-    cells = words.bitwise_right_shift_(32).bitwise_and_((1 << 31) - 1).mul_(width).bitwise_right_shift_(31)
-    return cells.expand(rows, -1, -1), signs
+@compiled
+def estimated(shape: Tensor, functions: Tensor, table: Tensor) -> Tensor:
+    """(w, rows, c): what each row of a table says of as many columns as ``shape`` (w, c) has."""
+    cells, signs = _hashed(functions, shape.shape[1], table)
+    return table.gather(2, cells).mul_(signs)
+
+
+@compiled
+def placed(vectors: Tensor, functions: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """(w, rows, c), twice: the cells of (w, c) columns in each row of a table, and their numbers with signs."""
+    cells, signs = _hashed(functions, vectors.shape[1], table)
+    return cells, vectors[:, None].to(table.dtype) * signs
+
+
+def _functions(keys: Tensor, rows: int) -> Tensor:
+    """(w, rows, 1) int64: the hash functions of each row of a table; GOLDEN (i + 1) is added for column i."""
+    return mixed(keys[:, None] + torch.arange(rows, device=keys.device))[:, :, None]
+
+
+def _hashed(functions: Tensor, count: int, table: Tensor) -> tuple[Tensor, Tensor]:
+    """(w, rows, count) int64, the cells of columns in each row of a table (w, rows, width); and their signs."""
+    words = outputs(functions, count)
+    signs = words.to(torch.int32).bitwise_and_(1).mul_(-2).add_(1).to(table.dtype)
+    cells = words.bitwise_right_shift_(32).bitwise_and_((1 << 31) - 1).mul_(table.shape[2]).bitwise_right_shift_(31)
+    return cells.expand(len(table), -1, -1), signs
 
 
 @dataclass(frozen=True)
@@ -115,10 +135,11 @@ class CountSketch(Compressor):
     def compress(self, vectors: Tensor, random: WorkerRandom) -> SketchMessage:
         (rows, d), kind = vectors.shape, wide(vectors.dtype)
         keys = random.choice_keys(self.summable)
+        functions = _functions(keys, self.rows)
         table = torch.zeros(rows, self.rows, self.width, dtype=kind, device=vectors.device)
         for columns in bands(rows * self.rows, d, vectors.device):
-            cells, signs = _hashed(keys, columns, table)
-            table.scatter_add_(2, cells, vectors[:, None, columns].to(kind) * signs)
+            first = functions + signed(GOLDEN * (columns.start + 1))
+            table.scatter_add_(2, *placed(vectors[:, columns], first, table))
         key_parts = () if self.summable else (keys[:, None],)
         common = keys if self.summable else None
         return SketchMessage((*key_parts, table), d, vectors.dtype, not self.summable, common)

@@ -19,7 +19,7 @@ from commeff.compressors import Assumed, Compressor, Contractive, Layout, Messag
 from commeff.core import Stateful
 from commeff.topologies import MixingMatrix
 
-LENGTH = 1 << 18  # numbers of the vector: more than a tile, as of most vectors
+LENGTH = 1 << 19  # numbers of the vector: more than a tile, as of most vectors
 ASSUMED = 16.0  # bytes a number, of messages that no compressor makes, such as PowerSGD's factors
 SELECTING = 32.0  # bytes a number, of what torch does not see: NumPy selects on a CPU, five passes of a radix on a GPU
 SMALLER, NEAR = 0.9, 0.1  # sizes: of a message over that of the vector, and beside that which is expected

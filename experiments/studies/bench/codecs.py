@@ -20,6 +20,7 @@ COMPILED = (  # codecs that have something to compile
     "4-bit normal floats, blocks of 64",
     "8-bit floats",
     "random 1 %",
+    "count sketch, 1 %",
 )
 
 

@@ -66,10 +66,10 @@ def test_the_peak_is_that_of_the_process(tmp_path: Path, words: str) -> None:
 
 @pytest.mark.parametrize(("every", "least"), [(0, 3), (1, 4)])
 def test_a_run_copies_its_rows_once_for_a_checkpoint(every: int, least: int) -> None:
-    config = compose(["task=quadratic", "task.dimension=131072", "workers=16", "steps=2", f"checkpoint_every={every}"])
+    config = compose(["task=quadratic", "task.dimension=262144", "workers=16", "steps=2", f"checkpoint_every={every}"])
     parts = build(config)
-    found = profile(parts.strategy, Layout.flat(131072), 16)
-    rows = 16 * 131072 * 8
+    found = profile(parts.strategy, Layout.flat(262144), 16)
+    rows = 16 * 262144 * 8
     most = most_bytes(config, parts.task, parts.strategy, found, held=sys.maxsize)
     assert least * rows < most < (least + 0.5) * rows  # parameters, gradients and the copy; what a step makes beside it
 
