@@ -49,21 +49,20 @@ WIDE, ROW = 7.6, 0.27  # inches: of a figure, and of a variant in it
 NAMES, LETTERS = 1.9, 1.8  # inches for the variants' names, and of those for letters
 
 
-def speed_up(analysis: Analysis, clocks: Sequence[Wallclock], data: pd.DataFrame | None = None) -> Figure | None:
-    """How many times as fast as the baseline each variant is at the target, on each cluster; `data` if it is known."""
+def speed_up(analysis: Analysis, clocks: Sequence[Wallclock]) -> Figure | None:
+    """How many times as fast as the baseline each variant is at the target, on each cluster."""
     rows = [(clock.place.name, variant.name, clock.of(variant)) for clock in clocks for variant in analysis.variants]
     target, base = analysis.target, analysis.baselines[0].name if analysis.baselines else ""
     if not any(row.speed_up for *_, row in rows) or target is None:
         return None
     places = [clock.place.name for clock in clocks]
-    if data is None:
-        data = pd.DataFrame(
-            {"cluster": place, "variant": variant, "baseline": base, "modelled_speed_up": ratio.mean}
-            | dict(zip(("low", "high"), ratio.ends if ratio.half is not None else (None, None), strict=True))
-            | {"n": ratio.n, "loses": row.loses}
-            for place, variant, row in rows
-            if (ratio := row.speed_up)
-        )
+    data = pd.DataFrame(
+        {"cluster": place, "variant": variant, "baseline": base, "modelled_speed_up": ratio.mean}
+        | dict(zip(("low", "high"), ratio.ends if ratio.half is not None else (None, None), strict=True))
+        | {"n": ratio.n, "loses": row.loses}
+        for place, variant, row in rows
+        if (ratio := row.speed_up)
+    )
     known = set(data["variant"])
     short = {name: row.short for _, name, row in rows if row.short and not row.reason and name not in known}
     names = [variant.name for variant in analysis.variants if variant.name in known | {*short}]
