@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -12,20 +12,18 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
-from numpy.typing import NDArray
 
 from commeff.experiments.report.data.names import called
 from commeff.experiments.report.data.quantities import quantity
 from commeff.experiments.report.data.statistics import Estimate, higher_is_better, pareto_front
 from commeff.experiments.report.draw.axes import AxisLimits, cuts, fit, limits, logarithmic
-from commeff.experiments.report.draw.figures import INK, QUIET, RULE, Look, folded, letters, room
+from commeff.experiments.report.draw.figures import INK, QUIET, Look, folded, letters, room
 from commeff.experiments.report.draw.labels import Label, end_labels, write_labels
 
 EARLY = 0.15  # the part of training that does not decide the limits of an accuracy
 LOGARITHMIC = ("wire_bytes", "modelled_seconds", "simulated_seconds")
 ROUNDING = 1e-8  # a part of the largest value that is nothing but rounding
 BEYOND = 100.0  # times what is shown at most: what is above is drawn there
-GAP = np.full((2, 1), np.nan)  # between two curves of a path
 BESIDE = 2.7  # inches of a line of a label
 ENDS = 1.6  # and of one at the end of a line
 PALE: dict[str, Any] = {"color": QUIET, "alpha": 0.4}  # what has no name
@@ -75,29 +73,6 @@ def curves(axes: Axes, lines: Sequence[Line], x: str, y: str, place: str = "") -
 
 def _name(line: Line, x: float, y: float) -> Label:
     return Label(x, y, folded(line.name, ENDS), line.look.colour, line.number)
-
-
-def before_all(
-    axes: Axes, line: Line, others: Mapping[str, NDArray[np.float64]], highest: float, shown: AxisLimits, y: str
-) -> None:
-    """One variant in colour against bytes, and behind it `others`, as `together` makes them of all variants."""
-    for colour, points in others.items():
-        axes.plot(*points, color=colour, linewidth=0.9)
-    _curve(axes, replace(line, named=True), quantity("wire_bytes").scale, highest, shown)
-    logarithmic(axes, "x")
-    fit(axes, "y", shown)
-    _percent(axes, y)
-    _small(axes, line, "MB on the wire", y)
-
-
-def together(lines: Sequence[Line]) -> dict[str, NDArray[np.float64]]:
-    """All variants against bytes, shape (2, points): the baseline in ink, the others pale, as one path a colour."""
-    paths: dict[str, list[NDArray[np.float64]]] = {RULE: [], INK: []}
-    scale, highest = quantity("wire_bytes").scale, top(lines)
-    for line in lines:
-        x, y = line.means[["x", "y"]].to_numpy().T
-        paths[INK if line.look.colour == INK else RULE] += [np.stack([x * scale, np.minimum(y, highest)]), GAP]
-    return {colour: np.concatenate(path, axis=1) for colour, path in paths.items() if path}
 
 
 def tradeoff(axes: Axes, spots: Sequence[Spot], metric: str, reference: float | None) -> None:

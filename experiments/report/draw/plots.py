@@ -42,7 +42,6 @@ def figures(analysis: Analysis) -> list[Figure]:
     """All figures that there are measurements for."""
     pictures = [
         convergence(analysis),
-        one_by_one(analysis),
         tradeoff(analysis),
         consensus(analysis),
         *(sweep(analysis, key) for key in analysis.grid.over),
@@ -83,21 +82,6 @@ def _says_nothing(analysis: Analysis, view: str) -> bool:
     curves = [variant.curves for variant in analysis.variants if {"step", "epoch"} <= {*variant.curves}]
     ratios = [ratio for curve in curves for ratio in (curve["epoch"] / curve["step"])[curve["step"] > 0]]
     return bool(ratios) and max(ratios) <= (1 + SAME) * min(ratios)
-
-
-def one_by_one(analysis: Analysis) -> Figure | None:
-    """Each of many variants before all others."""
-    metric = shown_metric(analysis)
-    lines = lines_of_variants(analysis, "wire_bytes", metric)
-    if len(lines) <= NAMED:
-        return None
-    names, shown = [line.name for line in lines], panels.line_limits(lines, metric)
-    draw = partial(panels.before_all, others=panels.together(lines), highest=panels.top(lines), shown=shown, y=metric)
-    parts = [_small(str(line.number), partial(draw, line=line), names) for line in lines]
-    base = f"{quoted(analysis.baselines[0].name)} is drawn in black, " if analysis.baselines else ""
-    caption = f"Each variant in colour; {base}the others in grey. {_bands(analysis.variants)}"
-    caption += cut_off([shown], [line.name for line in lines if line.diverged])
-    return Figure("one_by_one", "One by one", caption, parts, 4, _data(lines), small=True)
 
 
 def tradeoff(analysis: Analysis) -> Figure | None:

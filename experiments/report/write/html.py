@@ -107,7 +107,7 @@ def _sections(
         Section("results", "Results", results),
         Section("wallclock", "Modelled wall-clock", modelled, under_key=True),
         Section("stragglers", "Against simulated seconds", drawn("stragglers"), short="Stragglers"),
-        Section("convergence", "Convergence", curves + drawn("one_by_one", titled=True), under_key=True),
+        Section("convergence", "Convergence", curves, under_key=True),
         Section("bytes", "Quality against bytes", drawn("pareto"), under_key=True),
         Section("target", "Time and bytes to target", listed("target"), under_key=True),
         Section("scaling", "Against the number of workers", drawn("scaling")),

@@ -118,7 +118,7 @@ def test_the_figures_of_a_report_of_many_variants_are_legible(seeds: int, tmp_pa
             cells.append({"run": run.name, "seed": seed, "labels": labels, "settings": []})
     analysis = analyse(forge(tmp_path, runs, cells=cells, select=None, target={"val_accuracy": 0.6}))
     drawn = draw_all(analysis, [], [])
-    assert {"convergence", "one_by_one", "pareto", "consensus"} <= drawn.keys(), "but none against workers"
+    assert {"convergence", "pareto", "consensus"} <= drawn.keys(), "but none against workers"
     assert "scaling" not in drawn
     for figure in drawn.values():
         texts = check(canvas(figure))

@@ -23,7 +23,7 @@ from commeff.experiments.report.draw import panels
 from commeff.experiments.report.draw.figures import QUIET, look
 from commeff.experiments.report.draw.networks import UsedTopology
 from commeff.experiments.report.draw.panels import Line, Spot
-from commeff.experiments.report.draw.plots import drawings, figures, one_by_one
+from commeff.experiments.report.draw.plots import drawings, figures
 from commeff.experiments.report.write import html, writing
 from tests.experiments.report.report_stores import Forged, forge
 
@@ -108,21 +108,6 @@ def test_every_entry_of_a_legend_has_something_to_filter(tmp_path: Path) -> None
     for number in numbers:
         assert f'class="series s{number}"' in page
         assert f'<tr class="line" data-variant="{number}"' in page
-
-
-def test_a_panel_of_one_variant_holds_as_many_things_however_many_others_there_are(tmp_path: Path) -> None:
-    counts = set()
-    for variants in (9, 18):
-        runs = [Forged(f"m{i}" if i else "psgd") for i in range(variants)]
-        drawn = one_by_one(analyse(forge(tmp_path / str(variants), runs)))
-        assert drawn
-        assert len(drawn.panels) == variants
-        figure, axes = plt.subplots()
-        drawn.panels[1].draw(axes)
-        assert sum(np.isnan(each.get_xdata(orig=True)).sum() for each in axes.lines) == variants, "all stand behind it"
-        counts.add(len(axes.get_children()))
-        plt.close(figure)
-    assert len(counts) == 1
 
 
 def test_labels_are_measured_by_one_renderer(monkeypatch: pytest.MonkeyPatch) -> None:

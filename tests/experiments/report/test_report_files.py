@@ -15,8 +15,6 @@ from typer.testing import CliRunner, Result
 
 from commeff.experiments.cli.report import report_command, show
 from commeff.experiments.escape import latex_text
-from commeff.experiments.report.data.analysis import analyse
-from commeff.experiments.report.draw.plots import figures
 from commeff.experiments.report.write.writing import Report, write_report
 from tests import owned
 from tests.experiments.report.report_stores import Forged, forge, half_finished
@@ -124,13 +122,6 @@ def test_the_markdown_has_the_same_main_table(half: Report) -> None:
         assert any(all(item.text.replace("_", "\\_") in line for item in row) for line in lines)
     for image in re.findall(r"!\[.*?\]\((.*?)\)", text):
         assert (half.folder / image).is_file()
-
-
-def test_more_than_six_variants_also_get_a_panel_each(tmp_path: Path) -> None:
-    for count, expected in ((6, 0), (7, 7)):
-        runs = [Forged("psgd", 0, str(lr / 10)) for lr in range(1, count + 1)]
-        drawn = {figure.name: figure for figure in figures(analyse(forge(tmp_path / str(count), runs, select=None)))}
-        assert len(drawn["one_by_one"].panels if "one_by_one" in drawn else []) == expected
 
 
 def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
