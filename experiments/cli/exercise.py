@@ -52,8 +52,8 @@ def grade(
 
     * `commeff exercise grade ef_sgd.py`
 
-    A broken law prints the expected and the actual value, and a known mistake that gives the same numbers, if any.
-    The file is executed with your rights. Its functions have 10 seconds per law.
+    A broken law prints the expected and the actual value. The file is executed with your rights. Its functions have
+    10 seconds per law.
     """
     with refusals():
         from commeff.experiments.exercises.stubs import answered

@@ -1,17 +1,17 @@
-"""What is asked of a student: functions, the laws on each, and the misreadings that are known by what they give."""
+"""What is asked of a student: functions, and the laws on each."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Solution = Callable[..., Any]  # a student's function, one that errs in a known way, or the catalogue's
+Solution = Callable[..., Any]  # a student's function, or the catalogue's
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,13 @@ class Assignment:
     name : of the function.
     right : the same from the catalogue.
     laws : what must hold, from the simple to the whole.
-    erring : the same by the equation, with switches for what may be misread.
-    misreadings : a sentence on each known mistake, and the switches that make it.
     beside : the function of whose exercise it is a part; "" where it is the exercise.
     """
 
     name: str
     right: Solution
     laws: tuple[Law, ...]
-    erring: Solution
-    misreadings: Mapping[str, Mapping[str, Any]]
     beside: str = ""
-
-    @cached_property
-    def mistaken(self) -> Mapping[str, Solution]:
-        """The misreadings as solutions."""
-        return {sentence: partial(self.erring, **switches) for sentence, switches in self.misreadings.items()}
 
 
 def difference(right: Any, got: Any, tolerance: float) -> str:
