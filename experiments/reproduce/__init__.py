@@ -10,7 +10,7 @@ comparisons `order`, `within`, `equal` beside < and >, `apply` for functions of 
 - `measures`: tables that need no training.
 - `results`: what runs record, by name, and a case's results over its seeds; `quantities`: numbers of them.
 - `values`, `verdicts`: what claims compare. `judging`: claims, printed numbers and the results make verdicts.
-- `page`, `latex`, `plot`, `figure`, `command`: what is written, and who runs it.
+- `page`, `plot`, `figure`, `command`: what is written, and who runs it.
 """
 
 from commeff.experiments.reproduce.judging import claim, printed

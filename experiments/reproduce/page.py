@@ -11,7 +11,6 @@ import pandas as pd
 from commeff.experiments.escape import markdown_code, markdown_prose, markdown_text
 from commeff.experiments.report.draw.figures import save, write_csv
 from commeff.experiments.report.write.page import write_text
-from commeff.experiments.reproduce import latex
 from commeff.experiments.reproduce.cases import in_words, listing
 from commeff.experiments.reproduce.constants import worked_out
 from commeff.experiments.reproduce.figure import figure
@@ -29,13 +28,12 @@ p < 0.05 decides; above it a claim is inconclusive."""
 
 
 def write(results: Results, claims: Sequence[Claim], compared: Sequence[Comparison], command: str, out: Path) -> Path:
-    """Write report.md, values.csv, LaTeX tables and the figure into a folder; the path of the page."""
+    """Write report.md, values.csv and the figure into a folder; the path of the page."""
     out.mkdir(parents=True, exist_ok=True)
     table = results.table
     if table.figure is not None:
         save(figure(results, table.figure), out)
     write_csv(_values(results), out / "values.csv", digits=8)
-    latex.write(results, compared, out)
     page = [
         f"# {markdown_prose(table.title)}",
         "",
