@@ -166,7 +166,7 @@ def test_the_installed_command_trains_reports_and_plans(installed: Installed) ->
     assert json.loads(installed.run("commeff", "plan", "--json", *plan))
 
 
-@pytest.mark.parametrize("words", ["lab bench", "bench step", "reproduce peers"])
+@pytest.mark.parametrize("words", ["lab bench", "bench step"])
 def test_a_command_that_the_wheel_does_not_hold_says_so(words: str, installed: Installed) -> None:
     command, environment = [str(installed.python), "-m", "commeff"], os.environ | {"PYTHONPATH": str(installed.project)}
     done = owned.run([*command, *words.split()], cwd=installed.project, env=environment)

@@ -55,7 +55,6 @@ def reproduce(
     * `commeff reproduce --list`
     * `commeff reproduce ef21_floor --scale smoke` one minute, to see that it runs; claims are not judged
     * `commeff reproduce ef21_floor data_dir=DATA` at full scale
-    * `commeff reproduce peers` our methods beside those of other installed libraries
     * `commeff reproduce mine.py --dry-run` your own table, which is executed: docs/reproduce.md
     * `commeff reproduce mine.py --plugin parts.py` with your own methods, compressors, topologies or tasks
     * `commeff reproduce qsgd_bits --scale reduced --records runs.tar.xz` with stored runs

@@ -33,14 +33,6 @@ if TYPE_CHECKING:
 GIVEN = (*IRRELEVANT, "device")  # settings that the command may give
 OUTSIDE = 3  # exit code: a claim fails, or a number is off
 
-PEERS = {  # ours beside other libraries: it has no table, and compares, judges and writes by itself
-    "name": "peers",
-    "title": "Methods of ours beside those of torch, torchft, Flower and Bluefog, where these are installed",
-    "scales": "full",
-    "full on": "CPU",
-    "full costs": "half a minute, on 4 processes",
-}
-
 
 @dataclass(frozen=True)
 class Arguments:
@@ -67,12 +59,7 @@ class Arguments:
     @property
     def place(self) -> Path:
         """The store: all scales of a table share one."""
-        return self.store or Path("runs") / "reproduce" / (self.table if self.are_peers else self.path.stem)
-
-    @property
-    def are_peers(self) -> bool:
-        """Whether it is the comparison that has no table."""
-        return self.table == PEERS["name"]
+        return self.store or Path("runs") / "reproduce" / self.path.stem
 
     @property
     def folder(self) -> Path:
@@ -88,12 +75,7 @@ class Arguments:
 
     def check(self) -> None:
         """Refuse what cannot run before anything does."""
-        if self.are_peers and (self.settings or self.plugins or self.scale != "full"):
-            words = [*self.settings, *(f"--plugin {plugin}" for plugin in self.plugins), f"--scale {self.scale}"]
-            raise ValueError(
-                f"{self.table} has no settings, no plug-ins and one scale, full, got {words[0]}; leave it out"
-            )
-        trains = not self.are_peers and self.content.measure == TRAINING
+        trains = self.content.measure == TRAINING
         if self.records is not None:
             archive.check(self.records)
             if not trains:
@@ -120,7 +102,7 @@ def tables() -> list[dict[str, str]]:
         full = read_table(path)
         row = {"name": name, "title": full.title, "scales": " ".join(scales_of(execute(path)))}
         rows.append(row | {"full on": "GPU" if "GPU" in full.cost else "CPU", "full costs": full.cost})
-    return [*rows, PEERS]
+    return rows
 
 
 @contextmanager
@@ -143,8 +125,6 @@ def no_trace(store: Path, kept: bool) -> Iterator[None]:
 
 def dry_run(arguments: Arguments) -> list[str]:
     """What would run, and what it costs, in words."""
-    if arguments.are_peers:
-        return [f"{PEERS['title']}: {PEERS['full costs']}"]
     from commeff.experiments.grid import command as grids
     from commeff.experiments.grid.plan.cells import rates
     from commeff.experiments.reproduce.runs import unpack
@@ -179,10 +159,6 @@ def _begin(arguments: Arguments) -> TableRun:
 
 def reproduce(arguments: Arguments) -> Reproduced:
     """Run what is not finished, judge, and write the page."""
-    if arguments.are_peers:
-        from commeff.experiments.studies.peers import report
-
-        return Reproduced(*report.reproduce(arguments.folder))
     with table_code(arguments.path):
         return _reproduced(arguments)
 

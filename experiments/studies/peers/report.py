@@ -1,7 +1,8 @@
-"""`commeff reproduce peers`: other libraries beside ours, half a minute."""
+"""`python -m commeff.experiments.studies.peers.report`: other libraries beside ours, half a minute."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from commeff.experiments.report.write.table import Table
 from commeff.experiments.studies.peers import graphs, hooks, outer, server
 from commeff.experiments.studies.peers.problem import STEPS, WORKERS, Compared
 
-COMMAND = "commeff reproduce peers"
+COMMAND = "python -m commeff.experiments.studies.peers.report"
 PAGE = """# Our methods beside other libraries'
 
 Written by `{command}` at commit {commit} on {cpu}. Measured: both libraries train the same network of 548 parameters
@@ -58,7 +59,14 @@ def write(comparisons: Sequence[Compared], out: Path) -> Path:
     return Page("peers", PAGE, [table], words=words, digits=2).write(out)[0]
 
 
-def reproduce(out: Path) -> tuple[Path, list[str], int]:
-    """Compare all and write the page: its path, a line for each comparison, and 3 where something differs, else 0."""
-    comparisons = compared()
-    return write(comparisons, out), words(comparisons), 3 if any(row.verdict == "differs" for row in comparisons) else 0
+def main() -> int:
+    """Write the page from the command line; 3 where something differs, else 0."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/peers"), help="the folder to write into")
+    out, comparisons = parser.parse_args().out, compared()
+    print("\n".join([*words(comparisons), str(write(comparisons, out))]))
+    return 3 if any(row.verdict == "differs" for row in comparisons) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -155,7 +155,6 @@ def test_runs_of_another_table_are_counted_and_stay(tmp_path: Path, monkeypatch:
     [
         ("bias_floors", "runs.zip", "--records must end in .tar.xz"),
         ("topologies", "runs.tar.xz", "topologies trains nothing that --records could keep"),
-        ("peers", "runs.tar.xz", "peers trains nothing that --records could keep"),
     ],
 )
 def test_mistakes_are_refused_before_anything_runs(table: str, name: str, words: str, tmp_path: Path) -> None:

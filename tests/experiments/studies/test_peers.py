@@ -7,7 +7,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from commeff.experiments.reproduce import command
 from commeff.experiments.studies.peers import graphs, report
 from commeff.experiments.studies.peers.problem import Compared
 
@@ -39,19 +38,11 @@ def test_the_page_has_them_all(found: list[Compared], tmp_path) -> None:
     assert page.count("\n| torch ") == 5
 
 
-def test_reproduce_says_them_and_fails_where_one_differs(found: list[Compared], tmp_path, monkeypatch) -> None:
+def test_the_command_says_them_and_fails_where_one_differs(found, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.argv", ["report", "--out", str(tmp_path)])
     monkeypatch.setattr(report, "compared", lambda: found)
-    done = command.reproduce(command.Arguments("peers", out=tmp_path))
-    assert (done.exit_code, len(done.lines)) == (0, len(found))
+    assert report.main() == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(found) + 1
     monkeypatch.setattr(report, "compared", lambda: [replace(found[0], difference=1.0)])
-    done = command.reproduce(command.Arguments("peers", out=tmp_path))
-    assert done.exit_code == 3
-    assert done.lines[0].startswith("differs: psgd and torch")
-
-
-def test_peers_take_no_settings() -> None:
-    with pytest.raises(ValueError, match="peers has no settings, no plug-ins and one scale, full, got --scale smoke"):
-        command.Arguments("peers", "smoke").check()
-    with pytest.raises(ValueError, match=r"full, got --plugin mine\.py; leave it out"):
-        command.Arguments("peers", plugins=["mine.py"]).check()
-    assert command.tables()[-1]["name"] == "peers"
+    assert report.main() == 3
+    assert capsys.readouterr().out.startswith("differs: psgd and torch")
