@@ -75,9 +75,10 @@ class DistributedOptimizer(Optimizer):
     mesh : Mesh or DeviceMesh, optional
         The processes of all workers, where each lies on several. With a `Mesh` the model is this process's piece of its
         worker, split over tensor ranks, or what a `Pipeline`, which then goes backward, has left of it; shard ranks
-        each backward their share of the worker's batch, all equally large. With a DeviceMesh, or DTensors, you have
-        split the model yourself, by fully_shard, parallelize_module, or stages of a pipeline, over other axes than the
-        workers': gradients are yours until the step, and sent then.
+        each backward their share of the worker's batch, all equally large, or of their loss shard * len(own) /
+        len(batch). With a DeviceMesh, or DTensors, you have split the model yourself, by fully_shard, by
+        parallelize_module or into stages, over other axes than the workers': gradients are yours until the step, and
+        sent then.
     axis : str
         The axis of a DeviceMesh that is the workers'.
     zero : int
