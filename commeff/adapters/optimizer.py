@@ -288,16 +288,16 @@ class DistributedOptimizer(Optimizer):
             self._begin_anew()
         with torch.no_grad():
             self._gradients.post()
-            x, gradient = self._row.parameters, self._row.finish()
+            x, gradients = self._row.parameters, [self._row.finish()]
             finite = None if overflown is None else not bool(overflown)
             if self._scale is not None:
-                finite = self._scale.unscale(gradient)
+                finite = self._scale.unscale(gradients[0])
             if factor is not None:
-                gradient.div_(factor)
-            if finite is None:
-                x = self.strategy.step(x, gradient, self.communicator, donate=True)
+                gradients[0].div_(factor)
+            if finite is None:  # the step lets go of the gradient as soon as it can
+                x = self.strategy.step(x, gradients.pop(), self.communicator, donate=True)
             else:
-                x = step_of_finite(self.strategy, x, gradient, self.communicator, finite)
+                x = step_of_finite(self.strategy, x, gradients.pop(), self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
         self._gradients.learn(overflown is None)
