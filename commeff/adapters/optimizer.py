@@ -75,9 +75,10 @@ class DistributedOptimizer(Optimizer):
     mesh : Mesh or DeviceMesh, optional
         The processes of all workers, where each lies on several. With a `Mesh` the model is this process's piece of its
         worker, split over tensor ranks, or what a `Pipeline`, which then goes backward, has left of it; shard ranks
-        each backward their share of the worker's batch, all equally large. With a DeviceMesh, or DTensors, you have
-        split the model yourself, by fully_shard, parallelize_module, or stages of a pipeline, over other axes than the
-        workers': gradients are yours until the step, and sent then.
+        each backward their share of the worker's batch, all equally large, or of their loss shard * len(own) /
+        len(batch). With a DeviceMesh, or DTensors, you have split the model yourself, by fully_shard, by
+        parallelize_module or into stages, over other axes than the workers': gradients are yours until the step, and
+        sent then.
     axis : str
         The axis of a DeviceMesh that is the workers'.
     zero : int
@@ -287,16 +288,16 @@ class DistributedOptimizer(Optimizer):
             self._begin_anew()
         with torch.no_grad():
             self._gradients.post()
-            x, gradient = self._row.parameters, self._row.finish()
+            x, gradients = self._row.parameters, [self._row.finish()]
             finite = None if overflown is None else not bool(overflown)
             if self._scale is not None:
-                finite = self._scale.unscale(gradient)
+                finite = self._scale.unscale(gradients[0])
             if factor is not None:
-                gradient.div_(factor)
-            if finite is None:
-                x = self.strategy.step(x, gradient, self.communicator, donate=True)
+                gradients[0].div_(factor)
+            if finite is None:  # the step lets go of the gradient as soon as it can
+                x = self.strategy.step(x, gradients.pop(), self.communicator, donate=True)
             else:
-                x = step_of_finite(self.strategy, x, gradient, self.communicator, finite)
+                x = step_of_finite(self.strategy, x, gradients.pop(), self.communicator, finite)
             self._row.load(x)
         self._weights.settled()
         self._gradients.learn(overflown is None)

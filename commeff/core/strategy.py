@@ -164,6 +164,7 @@ class Strategy(Stateful):
         self.gradients.start(x.new_zeros(()).expand_as(x), layout, communicator.child("gradients"))
         self.parameters.start(x, layout, communicator.child("parameters"))
         self._early, self._in_place = overlap.early(self.parameters), overlap.in_place(self.parameters)
+        self._gradients_in_place = overlap.in_place(self.gradients)
         self._layout = layout
 
     def state_dict(self) -> dict[str, Any]:
@@ -246,7 +247,8 @@ class Strategy(Stateful):
             oracle(x) is the gradient of the same batch elsewhere, offered to methods that need it. An `Oracle` knows
             the curvature too, which some optimizers ask for.
         donate : bool
-            Give the memory of x away, to work in place. Otherwise x is left alone, and a result is never touched again.
+            Give the memory of x and of the gradient away, to work in place. Otherwise both are left alone, and a result
+            is never touched again.
         moving : (w,) bool tensor, optional
             Which hosted workers take their local step, of those who have a gradient; the others communicate alone.
         """
@@ -263,8 +265,10 @@ class Strategy(Stateful):
         rows = x if donate and x.is_contiguous() else x.clone(memory_format=torch.contiguous_format)
         if context.active is not None:
             return step_of_present(self, rows, gradient, communicator, moving)
-        averaged = self.gradients(gradient, communicator.child("gradients"))
+        mean = self._gradients_in_place if donate else self.gradients
+        averaged = mean(gradient, communicator.child("gradients"))
         moved = self.local(rows, averaged, moving)
+        del gradient, averaged  # which nobody needs beside what comes
         below = communicator.child("parameters")
         # What the local step returns is ours to give away only if it is the memory that we gave it.
         in_place = moved.data_ptr() == rows.data_ptr()

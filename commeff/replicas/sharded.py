@@ -16,7 +16,7 @@ from commeff.compressors import Layout, WorkerRandom
 from commeff.replicas.arrivals import Arrivals, Listener
 from commeff.replicas.stacked import Batch
 from commeff.sharding import Axis, Computation, Mesh, Objective
-from commeff.sharding.computation import Scored, Scores
+from commeff.sharding.computation import Scored, Scores, weighed
 from commeff.sharding.layout import RankColumnMap
 from commeff.sharding.precision import LossScale, lower_frozen, lowered, named_precision, raised
 from commeff.sharding.rows import build_row
@@ -166,7 +166,7 @@ class ShardedWorker:
             passes, late = self._row.passes(self.computation.passes), self.computation.late
             self._arrivals = Arrivals([self.computation.parameters], self._whole, awaited, passes, late)
         listener = partial(self._arrived, ready or (lambda start, stop: None))
-        loss, factor = raised(loss, self._dtype), 1.0 if self.scale is None else self.scale.value
+        factor = 1.0 if self.scale is None else self.scale.value
         shard, losses = self.mesh.axis("shard"), []
         place = [f"{name} {self.mesh.coordinates[name]}" for name in ("pipeline", "shard")]
         device = self._row.gradient.device
@@ -177,7 +177,8 @@ class ShardedWorker:
                 key = WorkerRandom(self.seed, self.workers, step, ("dropout", r, *place)).bits(1)
                 torch.manual_seed(int(key[0, 0]) & 0x7FFFFFFF)
                 share = tuple(shard.part(part[0], 0) for part in batch)
-                losses.append(self.computation.backward(loss, share, factor / len(batches)))
+                of_share = loss if shard.size == 1 else _of_share(loss, share, [part[0] for part in batch])
+                losses.append(self.computation.backward(raised(of_share, self._dtype), share, factor / len(batches)))
         gradient = self._row.finish()
         self.finite = None if self.scale is None else self.scale.unscale(gradient)
         return gradient, torch.stack(losses).mean()[None] * self.mesh.degrees["pipeline"]
@@ -227,6 +228,12 @@ class ShardedWorker:
     def _restore(self, buffers: dict[str, Tensor]) -> None:
         for name, buffer in self.buffers.items():
             buffer.copy_(buffers[name])
+
+
+def _of_share(loss: Objective, share: Batch, batch: Sequence[Tensor]) -> Objective:
+    """The objective of a share of a batch, so that the mean over all shares is the batch's."""
+    (_, own), (_, every) = loss.inputs_targets(*share), loss.inputs_targets(*batch)
+    return loss._replace(criterion=lambda outputs, part: weighed(loss.criterion(outputs, part), own, every))
 
 
 def all_used(missing: Iterable[str]) -> None:

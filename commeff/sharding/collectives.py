@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives  # registers the operations
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -23,10 +24,8 @@ Factors = list[tuple[int, Tensor, Tensor]]  # passes of backward, gradients of a
 
 ALONG = -2  # the dimension of (b, t, d) by which sequence parallelism deals activations
 
-# What torch.compile sees. Elsewhere the group itself is called: what waits for these costs a rank of a small model a
-# tenth of its time.
-_ops = torch.ops._c10d_functional
-
+_AXES = WeakValueDictionary[str, "Axis"]()  # by the names that compiled code has for them
+_NUMBERS = count()
 _REDUCTIONS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX}
 
 
@@ -46,7 +45,7 @@ class Axis:
         How many ranks the group has, and which one this is.
     bytes : float
         What this rank has sent in the group: 2 (n-1)/n of a tensor for a sum, (n-1)/n of the longer side for a gather
-        or a scatter. What compiled code sends is not counted.
+        or a scatter.
     waited : float
         Seconds that this rank has stood still for the others; on a GPU, the host's.
     """
@@ -55,6 +54,8 @@ class Axis:
         self.name, self.size, self.rank, self.group = name, size, rank, group
         self.bytes = self.waited = 0.0
         self._among: dict[tuple[int, ...], Axis] = {}
+        self._key = f"{name} {next(_NUMBERS)}"
+        _AXES[self._key] = self
 
     def __deepcopy__(self, _: Any) -> Axis:
         return self  # a copy of a model meets the same ranks, by the same group
@@ -89,6 +90,8 @@ class Axis:
         """`reduce`, begun now, in the memory of x where that is given; what is returned waits for it."""
         if self.size == 1 or (x.is_meta and self.group is not None):
             return partial(_same, x)
+        if torch.compiler.is_compiling():
+            return partial(_same, _compiled(x, self._key, op))
         x = x.contiguous() if given else x.clone(memory_format=torch.contiguous_format)
         self.sent(2 * x.nbytes * (self.size - 1) / self.size)
         return partial(self._arrived, self._all_reduce(x, op))
@@ -113,6 +116,8 @@ class Axis:
 
     def post_scatter(self, x: Tensor) -> Arrival:
         """`scatter` along the first dimension, begun now; what is returned waits for it. x must stay as it is."""
+        if torch.compiler.is_compiling():
+            return partial(_same, _compiled(x, self._key, "scatter"))
         self.sent(x.nbytes * (self.size - 1) / self.size)
         return partial(self._arrived, self._reduce_scatter(x))
 
@@ -120,6 +125,8 @@ class Axis:
         """`gather` along the first dimension, begun now, into `out` where it is given; what is returned waits for it.
         x must stay as it is.
         """
+        if torch.compiler.is_compiling():
+            return partial(_same, _compiled(x, self._key, "gather"))
         self.sent(x.nbytes * (self.size - 1))
         return partial(self._arrived, self._all_gather(x, out))
 
@@ -157,24 +164,17 @@ class Axis:
 
     def sent(self, count: float) -> None:
         """Count bytes that this rank sends."""
-        if not torch.compiler.is_compiling():
-            self.bytes += count
+        self.bytes += count
 
     def _all_reduce(self, x: Tensor, op: str) -> Arrival:
-        if torch.compiler.is_compiling():
-            return partial(_ops.wait_tensor, _ops.all_reduce(x.contiguous(), op, self.group.group_name))
         return partial(_after, self.group.allreduce([x], _REDUCTIONS[op]), x)
 
     def _all_gather(self, x: Tensor, out: Tensor | None) -> Arrival:
         x = x.contiguous()
-        if torch.compiler.is_compiling():
-            return partial(_ops.wait_tensor, _ops.all_gather_into_tensor(x, self.size, self.group.group_name))
         out = x.new_empty((self.size * x.shape[0], *x.shape[1:])) if out is None else out
         return partial(_after, self.group._allgather_base(out, x), out)
 
     def _reduce_scatter(self, x: Tensor) -> Arrival:
-        if torch.compiler.is_compiling():
-            return partial(_ops.wait_tensor, _ops.reduce_scatter_tensor(x, "sum", self.size, self.group.group_name))
         if x.device.type == "cpu":  # gloo would sum all of it at every rank, and keep a part
             parts = torch.empty_like(x)
             received = partial(_after, self.group.alltoall_base(parts, x, [], []), parts)
@@ -183,12 +183,24 @@ class Axis:
         return partial(_after, self.group._reduce_scatter_base(out, x), out)
 
     def _arrived(self, arrival: Arrival) -> Tensor:
-        if torch.compiler.is_compiling():
-            return arrival()
         begin = time.perf_counter()
         out = arrival()
         self.waited += time.perf_counter() - begin
         return out
+
+
+@torch.library.custom_op("commeff::together", mutates_args=(), schema="(Tensor x, str axis, str kind) -> Tensor")
+def _compiled(x: Tensor, axis: str, kind: str) -> Tensor:
+    """What ranks do together where torch.compile sees no more than that: as elsewhere it is counted and awaited."""
+    here = _AXES[axis]
+    post = {"gather": here.post_gather, "scatter": here.post_scatter}.get(kind, partial(here.post_reduce, op=kind))
+    return post(x)()
+
+
+@_compiled.register_fake
+def _(x: Tensor, axis: str, kind: str) -> Tensor:
+    length, size = x.shape[0], _AXES[axis].size
+    return x.new_empty(({"gather": length * size, "scatter": length // size}.get(kind, length), *x.shape[1:]))
 
 
 def _after(work: Any, out: Tensor) -> Tensor:

@@ -11,9 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from commeff.sharding.collectives import Axis
+from commeff.sharding.vocabulary import IGNORED
 
 Batch = tuple[Tensor, ...]
 Scores = Callable[[Tensor, Any, Axis | None], Tensor]
@@ -28,11 +30,29 @@ class Objective(NamedTuple):
         Takes the tensors of a minibatch (b, ...) to the model's inputs, a tuple, and whatever the criterion needs.
     criterion : callable
         The mean loss, given outputs as the last rank of the model has them (logits split by vocabulary, say), and the
-        targets.
+        targets; where these are torch.long, over those that are not `IGNORED`.
     """
 
     inputs_targets: Callable[..., tuple[Batch, Any]]
     criterion: Callable[[Any, Any], Tensor]
+
+
+def weighed(loss: Tensor, targets: Any, every: Any) -> Tensor:
+    """The mean loss of some targets times how much more of them count than of every target.
+
+    The mean over equal shares of a batch is that of the batch then, whatever share has targets that are `IGNORED`.
+    Targets of another type than torch.long count alike.
+
+    >>> batch = torch.tensor([1, IGNORED, 2, 3])
+    >>> losses = [weighed(torch.tensor(mean), share, batch) for mean, share in zip((4.0, 1.0), batch.chunk(2))]
+    >>> torch.stack(losses).mean()  # of 4, and of two losses whose mean is 1
+    tensor(2.)
+    """
+    if not isinstance(every, Tensor) or every.dtype != torch.long:
+        return loss
+    here, everywhere = ((part != IGNORED).double().mean() for part in (targets, every))
+    some = here > 0  # else there is no mean
+    return loss.where(some, 0) * (here / everywhere).where(some, 0).to(loss)
 
 
 class Computation(Protocol):
@@ -88,7 +108,6 @@ class OnePass:
 
     Examples
     --------
-    >>> import torch
     >>> from torch.nn import functional as F
     >>> computation = OnePass(nn.Linear(2, 3))
     >>> objective = Objective(lambda x, y: ((x,), y), F.cross_entropy)
@@ -148,7 +167,6 @@ def score(model: nn.Module, scores: Scores, inputs: Batch, targets: Any) -> Tens
 
     Examples
     --------
-    >>> import torch
     >>> hits = lambda outputs, targets, vocabulary: outputs.argmax(-1) == targets
     >>> score(nn.Identity(), hits, (torch.eye(2),), torch.zeros(2))
     tensor([ True, False])

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from commeff.communicator.wire.records import broadcast_state
 from commeff.sharding.collectives import Arrival, Axis
-from commeff.sharding.computation import Batch, Objective
+from commeff.sharding.computation import Batch, Objective, weighed
 from commeff.sharding.fit import batch_faults, check_stages
 from commeff.sharding.foreign import local, resharded
 from commeff.sharding.fully import aside
@@ -124,7 +124,8 @@ class Pipeline:
         parts, losses = _parts(targets, self._micro_batches), []
 
         def criterion(outputs: Any, index: Tensor) -> Tensor:
-            loss = objective.criterion(outputs, parts[int(index)])
+            part = parts[int(index)]
+            loss = weighed(objective.criterion(outputs, part), part, targets)
             losses.append(loss.detach())
             return loss * (weight / self._micro_batches)
 

@@ -75,8 +75,9 @@ RECOMPUTATIONS = {
 def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None = None) -> None:
     """Let the layers of a model keep less for backward, in place; gradients are the same bit by bit.
 
-    Apply it after `split` and before `Pipeline`. Where t tokens of width d pass f wide feed-forwards, h heads and
-    e wide keys on T tensor ranks, a rank keeps for a token of a Llama, and each of its layers,
+    Apply it after `split` and before `Pipeline`. torch.compile leaves layers that tensor ranks share alone then: it
+    would compute more anew. Where t tokens of width d pass f wide feed-forwards, h heads and e wide keys on T tensor
+    ranks, a rank keeps for a token of a Llama, and each of its layers,
 
         none         6 d + (2 d + 2 e + 4 f + h) / T      with sequence parallelism   2 d + (6 d + 2 e + 4 f + h) / T
         selective    6 d + 4 f / T                                                    2 d + (4 d + 4 f) / T
@@ -120,9 +121,12 @@ def recompute(model: nn.Module, layers: Layers, kind: str, tensor: Axis | None =
             f"recompute={kind} must be without sequence parallelism, got both: it has divided the inputs of layers "
             "already; give recompute=full"
         )
+    axis = Axis("tensor") if tensor is None else tensor
     for layer in model.get_submodule(layers.name).children():
         module = layer.get_submodule(layers.attention) if chosen.attention else layer
-        again = partial(_again, module.forward, chosen.store, Axis("tensor") if tensor is None else tensor)
+        again = partial(_again, module.forward, chosen.store, axis)
+        if axis.size > 1:  # torch.compile would choose what is computed anew, and send that again
+            again = torch.compiler.disable(again)
         module.forward = again
 
 

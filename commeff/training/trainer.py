@@ -14,6 +14,7 @@ from commeff.core.strategy import Strategy
 from commeff.replicas import ShardedWorker
 from commeff.replicas.engines import engine_in
 from commeff.replicas.stacked import compile_models
+from commeff.sharding.layers import stages_here
 from commeff.training.checkpoint import Checkpoints, ended
 from commeff.training.divergence import blown_up, not_finite
 from commeff.training.evaluation import Replicas, at_result, measure_final, yardsticks_of_pieces
@@ -90,7 +91,7 @@ def train(
         for fault in _ignored(worker, settings):
             raise ValueError(fault)
         everybody = Communicator(seed=communicator.seed)
-        modules = worker.computation.modules
+        modules = [part for model in worker.computation.modules for part in stages_here(model).values() or [model]]
         replicas, loss = worker, objective(task, worker.computation.vocabulary)
         checkpoints = checkpoints and SharedCheckpoints(checkpoints)
     if settings.compiled:
@@ -156,10 +157,10 @@ def _ignored(worker: ShardedWorker, settings: RunSettings) -> Iterator[str]:
             f"precision must be the worker's {worker.precision}, got {settings.precision}: give it to on_mesh, which "
             "makes it"
         )
-    if settings.compiled and max(worker.degrees.get(axis, 1) for axis in ("tensor", "pipeline")) > 1:
+    if settings.compiled and not worker.computation.passes:
         yield (
-            "models must not be compiled if tensor or pipeline ranks share them: what compiled code sends is not "
-            "counted, and stages run layer by layer; omit compiled=True"
+            "models must not be compiled in a schedule that divides backward: a compiled stage would do all of it "
+            "twice; give schedule=1f1b, gpipe or interleaved, or omit compiled=True"
         )
     if settings.groups is not None:
         yield (

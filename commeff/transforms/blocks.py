@@ -140,6 +140,13 @@ class Blocks(Transform):
         self._flows[i] = Flow(stages_of(self.blocks[i], self._read(vectors, i), self._below(i, communicator)))
 
     def stages(self, vectors: Tensor, communicator: Communicator) -> Stages:
+        return self._through(vectors, communicator)
+
+    def donated(self, vectors: Tensor, communicator: Communicator) -> Tensor:
+        return Flow(self._through(vectors, communicator, given=True)).finish()
+
+    def _through(self, vectors: Tensor, communicator: Communicator, given: bool = False) -> Stages:
+        """The stages; the result may take the memory of vectors where it is given."""
         if len(self.blocks) == 1:
             return (yield from stages_of(self.blocks[0], vectors, self._below(0, communicator)))
         with communicator.transport.together():
@@ -159,7 +166,11 @@ class Blocks(Transform):
         visible = self._spans and not vectors.is_meta  # on which is_set_to is not defined
         if visible and all(piece.is_set_to(self._read(vectors, i)) for i, piece in enumerate(pieces)):
             return vectors  # a lone worker's mean
-        return self._write(pieces)
+        if not (given and visible and len(vectors) == 1):  # equal rows are views of one
+            return self._write(pieces)
+        for (start, stop), piece in zip(self._spans, pieces, strict=True):
+            vectors[:, start:stop] = piece
+        return vectors
 
 
 class Sharded(Blocks):

@@ -110,11 +110,8 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
             "precision must be bf16 where a worker has one shard rank, got bf16_reduce_fp32: there are no others to "
             "sum gradients with; give precision=bf16, or set mesh.shard=2 or more"
         )
-    if config.get("compile") == "all" and over_mesh(config) and by_axis["tensor"] * by_axis["pipeline"] > 1:
-        yield (
-            "compile must not be all if tensor or pipeline ranks share a model: what compiled code sends is not "
-            "counted, and stages run layer by layer; give compile=on"
-        )
+    if config.get("compile") == "all":
+        yield from _compiled(config)
     if config["mesh"]["schedule"] != "1f1b" and by_axis["pipeline"] == 1:
         yield (
             f"schedule must be left alone with mesh.pipeline=1, got {config['mesh']['schedule']}: there are no stages; "
@@ -128,6 +125,20 @@ def _stages(config: Mapping[str, Any]) -> Iterator[str]:
         )
     if config["sequence"] and by_axis["tensor"] == 1:
         yield "sequence must be false with mesh.tensor=1, got true: nothing is split; set mesh.tensor=2 or more"
+
+
+def _compiled(config: Mapping[str, Any]) -> Iterator[str]:
+    schedule, recompute = config["mesh"]["schedule"], config["recompute"]
+    if over_mesh(config) and schedule in ("zero_bubble", "zbv"):
+        yield (
+            f"schedule must not divide backward with compile=all, got {schedule}: a compiled stage would do all of it "
+            "twice; give schedule=1f1b, gpipe or interleaved, or compile=on"
+        )
+    if recompute == "offloaded" or (recompute != "none" and config["mesh"]["tensor"] > 1):
+        yield (
+            f"recompute must be none with compile=all, got {recompute}: torch.compile would compute anew, and tensor "
+            "ranks send, other activations, and keep none on the host; omit recompute=, or give compile=on"
+        )
 
 
 def place(config: Mapping[str, Any], rank: int) -> str:

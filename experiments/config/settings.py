@@ -82,7 +82,7 @@ RUN: dict[str, Setting] = {
     "device": Setting("cpu", Literal["cpu", "cuda"]),  # processes of one machine take a GPU each, and talk by NCCL
     "engine": Setting("loop", Literal["loop", "vmap"]),  # of the hosted workers' gradients; loop is the definition
     # Whether torch.compile makes the messages, which stay the same; auto: in runs that are long enough to pay for it.
-    # all: messages, and forward and backward of models, which round in another way.
+    # all: messages, and forward and backward of models, whole or split, which round in another way.
     "compile": Setting("auto", Literal["auto", "on", "off", "all"]),
     "threads": Setting(1, int, 1, 1024),  # of arithmetic in a process; another number may change the last digits
     # Minibatches whose mean gradient a step takes; null: rounds of neolithic, 1 of others.

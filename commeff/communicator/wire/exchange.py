@@ -157,8 +157,8 @@ class SharedSum(InPlaceSum):
     def __init__(self, tensor: Tensor, rank: int, size: int, shared_memory: SharedMemory) -> None:
         self._parts, self._rank, self._shared_memory = tensor.view(-1).tensor_split(size), rank, shared_memory
         self._own_part, self._peers = self._parts[rank], [peer for peer in range(size) if peer != rank]
-        outgoing = {peer: self._parts[peer] for peer in self._peers}
-        self.terms = Letters(outgoing, {peer: torch.empty_like(self._own_part) for peer in self._peers}, shared_memory)
+        outgoing, like = {peer: self._parts[peer] for peer in self._peers}, dict.fromkeys(self._peers, self._own_part)
+        self.terms = Letters(outgoing, like, shared_memory)  # whose terms are read where they lie
         self.near = self.terms.near
         self.sums: Letters
 

@@ -1,7 +1,8 @@
 """`commeff bench shard`: what a step at each stage of ZeRO costs one of two ranks, beside torch's FSDP2 with AdamW.
 
 CPU time is that of all ranks. Memory is what torch allocates: the most during a step above what lies between two steps,
-in units of the 4 Psi bytes of all parameters. What gloo allocates itself is not counted.
+in units of the 4 Psi bytes of all parameters; also where two workers, each on two ranks, average gradients. What gloo
+allocates itself is not counted.
 """
 
 from __future__ import annotations
@@ -53,7 +54,12 @@ def contestants(shape: Shape, mesh: Mesh) -> dict[str, Step]:
     plain = shape.model()
     for unit in (*plain.blocks, plain):
         fully_shard(unit, mesh=mesh.devices["shard"])
-    steps = {"FSDP2": stepping(shape, mesh, plain, ADAMW(plain.parameters()))}
+    return {"FSDP2": stepping(shape, mesh, plain, ADAMW(plain.parameters()))} | of_stages(shape, mesh)
+
+
+def of_stages(shape: Shape, mesh: Mesh) -> dict[str, Step]:
+    """A step of parallel SGD at each stage, by name."""
+    steps = {}
     for zero in STAGES:
         model = shape.model()
         optimizer = DistributedOptimizer(model, methods.psgd(ADAMW), mesh=mesh, zero=zero)
@@ -73,6 +79,14 @@ def most_memory(step: Step) -> int:
     return max(held[begin:]) - held[begin]
 
 
+def units_of(steps: dict[str, Step], shape: Shape) -> dict[str, float]:
+    """`most_memory` of the rank that has most, in units, to three digits: a loss has some bytes of its own."""
+    most = torch.tensor([most_memory(step) for step in steps.values()], dtype=torch.float64)
+    dist.all_reduce(most, dist.ReduceOp.MAX)
+    most /= 4 * sum(p.numel() for p in shape.model().parameters())
+    return {name: round(value, 3) for name, value in zip(steps, most.tolist(), strict=True)}
+
+
 def run(timed: Shape = TIMED, filled: Shape = FILLED, rounds: int = 11) -> list[MeasuredRatio]:
     """The figures: CPU time of all ranks, and the memory of the rank that holds most."""
 
@@ -81,14 +95,14 @@ def run(timed: Shape = TIMED, filled: Shape = FILLED, rounds: int = 11) -> list[
         seconds = time_interleaved(contestants(timed, mesh), rounds)
         summed = torch.tensor([*seconds.values()], dtype=torch.float64)
         dist.all_reduce(summed)
-        held = {name: most_memory(step) for name, step in contestants(filled, mesh).items()}
-        most = torch.tensor([*held.values()], dtype=torch.float64)
-        dist.all_reduce(most, dist.ReduceOp.MAX)
-        most /= 4 * sum(p.numel() for p in filled.model().parameters())
-        return dict(zip(seconds, summed.tolist(), strict=True)), dict(zip(held, most.tolist(), strict=True))
+        return dict(zip(seconds, summed.tolist(), strict=True)), units_of(contestants(filled, mesh), filled)
+
+    def measure_two(_: Communicator) -> dict[str, float]:
+        return units_of(of_stages(filled, Mesh(worker=2, shard=RANKS)), filled)
 
     seconds, units = on_forks(RANKS, RANKS, measure)
     subject, memory = f"Llama, {RANKS} shard ranks", "most memory in a step above that between steps, in 4 Psi bytes"
+    two = on_forks(2 * RANKS, 2 * RANKS, measure_two)
     return [
         *(
             MeasuredRatio(subject, f"{name} / FSDP2, CPU time", ratio(seconds, name, "FSDP2"), at_most=MOST_SECONDS)
@@ -97,5 +111,9 @@ def run(timed: Shape = TIMED, filled: Shape = FILLED, rounds: int = 11) -> list[
         *(
             MeasuredRatio(subject, f"{name}, {memory}", value, at_most=None if name == "FSDP2" else MOST_MEMORY)
             for name, value in units.items()
+        ),
+        *(
+            MeasuredRatio(f"{subject}, 2 workers", f"{name}, {memory}", value, at_most=MOST_MEMORY)
+            for name, value in two.items()
         ),
     ]

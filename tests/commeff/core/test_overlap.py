@@ -429,6 +429,15 @@ def test_a_subclass_that_overrides_call_is_called_in_blocks_and_in_place_too() -
     assert not torch.equal(laws.run(Strategy(Local(SGD), Average(), Gossip(RING)))[0], expected)
 
 
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_gradient_is_written_into_only_if_it_is_given_away(donate: bool) -> None:
+    strategy, lone = Strategy(Local(PLAIN), Blocks(LouderAverage(), [2])), Communicator(workers=1)
+    x, gradient = torch.zeros(1, 4), torch.ones(1, 4)
+    strategy.start(x, Layout.flat(4), lone)
+    assert torch.allclose(strategy.step(x, gradient, lone, donate=donate), torch.tensor(-0.1))
+    assert gradient.unique().tolist() == [2.0 if donate else 1.0]
+
+
 class LouderStages(Gossip):
     def stages(self, vectors: torch.Tensor, communicator: Communicator) -> Stages:
         return 2 * (yield from super().stages(vectors, communicator))

@@ -61,7 +61,7 @@ def test_who_waits_in_any_group_gives_up_after_the_time_of_the_run():
 
 
 @pytest.mark.slow
-def test_compiled_code_does_the_same():
+def test_compiled_code_does_the_same_and_is_counted():
     def member():
         axis = Mesh(tensor=2).axis("tensor")
         weight = drawn(axis.rank, 4, 4).requires_grad_()
@@ -72,10 +72,11 @@ def test_compiled_code_does_the_same():
 
         found = []
         for function in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+            axis.bytes = 0.0
             value = function(drawn(5, 2, 6, 4))
             (gradient,) = torch.autograd.grad(value, weight)
-            found.append((value.detach(), gradient))
-        assert torch.equal(found[0][0], found[1][0])
-        assert torch.equal(found[0][1], found[1][1])
+            found.append((value.detach(), gradient, torch.tensor(axis.bytes)))
+        assert all(map(torch.equal, *found))
+        assert axis.bytes > 0
 
     on_processes(2, member)
