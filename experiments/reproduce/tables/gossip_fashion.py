@@ -62,7 +62,7 @@ def claims(r):
 names = {"ring": "gossip, ring", "one_peer": "gossip, one-peer", "psgd_apart": "parallel SGD, unequal data", "own": "gossip, unequal data",
          **{f"ring_{n}": f"gossip, ring of {n}" for n in (4, 32)},
          **{f"one_peer_{n}": f"gossip, one-peer, {n} workers" for n in (4, 32)},
-         "d": "gossip, D-EquiStatic, 32 workers", "u": "gossip, U-EquiStatic, 32 workers", "decentlam": "DecentLaM, unequal data",
+         "d": "gossip, EquiStatic (D), 32 workers", "u": "gossip, EquiStatic (U), 32 workers", "decentlam": "DecentLaM, unequal data",
          "plain": "gossip without momentum, unequal data", "d2": "D2, unequal data", "qg": "quasi-global momentum, unequal data", "tracking": "gradient tracking, unequal data"}
 figure = {"x": "name", "y": accuracy}
 scales = {"smoke": {"task.model": "linear", "task.batch": 2, "task.validation": 20, "task.probe": 32, "steps": 2, "evaluate_every": 1}}
