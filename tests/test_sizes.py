@@ -17,7 +17,7 @@ LINES = {  # of Python, with docstrings
     "commeff/laws": 1140,
     "commeff/methods": 2908,
     "commeff/optimizers": 1210,
-    "commeff/sharding": 4395,
+    "commeff/sharding": 4397,
     "commeff/planner": 4496,
     "commeff/profiling": 991,
     "commeff/replicas": 862,

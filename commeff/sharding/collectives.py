@@ -199,8 +199,10 @@ def _compiled(x: Tensor, axis: str, kind: str) -> Tensor:
 
 @_compiled.register_fake
 def _(x: Tensor, axis: str, kind: str) -> Tensor:
-    length, size = x.shape[0], _AXES[axis].size
-    return x.new_empty(({"gather": length * size, "scatter": length // size}.get(kind, length), *x.shape[1:]))
+    if kind in _REDUCTIONS:
+        return x.new_empty(x.shape)  # of a number, too
+    size, (length, *others) = _AXES[axis].size, x.shape
+    return x.new_empty((length * size if kind == "gather" else length // size, *others))
 
 
 def _after(work: Any, out: Tensor) -> Tensor:

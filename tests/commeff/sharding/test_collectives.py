@@ -12,6 +12,7 @@ from commeff.communicator.wire.group import Processes, timeout_of
 from commeff.experiments.studies.splitting.account import Account
 from commeff.sharding import Mesh
 from commeff.sharding.collectives import copy_in, gather_in, scatter_out, sum_out
+from commeff.sharding.played import PlayedAxis
 from tests.laws.processes import on_processes
 from tests.owned import PATIENCE
 
@@ -58,6 +59,13 @@ def test_who_waits_in_any_group_gives_up_after_the_time_of_the_run():
         return {timeout_of(group).total_seconds() for group in groups}
 
     assert on_processes(4, member) == [{PATIENCE}] * 4
+
+
+def test_compiled_code_reduces_a_number():
+    axis = PlayedAxis("tensor", size=2)
+    largest = torch.compile(lambda x: axis.reduce(x.sum(), "max"), backend="aot_eager", fullgraph=True)
+    assert torch.equal(largest(torch.ones(3)), torch.tensor(3.0))
+    assert axis.bytes == 4
 
 
 @pytest.mark.slow
