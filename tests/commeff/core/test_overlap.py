@@ -429,6 +429,18 @@ def test_a_subclass_that_overrides_call_is_called_in_blocks_and_in_place_too() -
     assert not torch.equal(laws.run(Strategy(Local(SGD), Average(), Gossip(RING)))[0], expected)
 
 
+@pytest.mark.parametrize("donate", [False, True])
+def test_a_mean_in_blocks_takes_the_memory_of_a_lone_row_only_where_it_is_given(donate: bool) -> None:
+    communicator, width = Communicator(workers=1), laws.LAYOUT.d
+    strategy, x = Strategy(Local(SGD), Blocks(LouderAverage(), [3, width // 2])), torch.ones(1, width)
+    strategy.start(x, laws.LAYOUT, communicator)
+    given = torch.arange(1.0, width + 1)[None]
+    gradient = given.clone()
+    moved = strategy.step(x.clone(), gradient, communicator, donate=donate)
+    torch.testing.assert_close(moved, x - 0.05 * (2 * given))
+    assert torch.equal(gradient, 2 * given if donate else given)
+
+
 class LouderStages(Gossip):
     def stages(self, vectors: torch.Tensor, communicator: Communicator) -> Stages:
         return 2 * (yield from super().stages(vectors, communicator))
