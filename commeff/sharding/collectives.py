@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
+import torch.fx.node
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -195,6 +196,10 @@ def _compiled(x: Tensor, axis: str, kind: str) -> Tensor:
     here = _AXES[axis]
     post = {"gather": here.post_gather, "scatter": here.post_scatter}.get(kind, partial(here.post_reduce, op=kind))
     return post(x)()
+
+
+# A rank that drops what only others use would leave them waiting.
+torch.fx.node.has_side_effect(torch.ops.commeff.together.default)
 
 
 @_compiled.register_fake

@@ -68,6 +68,13 @@ def test_compiled_code_reduces_a_number():
     assert axis.bytes == 4
 
 
+def test_a_rank_sends_what_it_does_not_use_itself():
+    axis = PlayedAxis("tensor", size=2)
+    compiled = torch.compile(lambda x: (axis.reduce(x), 2 * x)[1], backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert axis.bytes == 12
+
+
 @pytest.mark.slow
 def test_compiled_code_does_the_same_and_is_counted():
     def member():
