@@ -266,7 +266,8 @@ class DistributedOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One model update of all workers; every process calls it. Returns what the closure does.
 
-        Every trainable parameter must have a gradient, unless find_unused_parameters was given.
+        Every trainable parameter must have a gradient, unless find_unused_parameters was given. The gradients that are
+        there afterwards mean nothing: call `zero_grad` before the next backward.
         """
         self._refuse_average()
         with torch.enable_grad():

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
+import torch.fx.node
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -197,10 +198,16 @@ def _compiled(x: Tensor, axis: str, kind: str) -> Tensor:
     return post(x)()
 
 
+# A rank that drops what only others use would leave them waiting.
+torch.fx.node.has_side_effect(torch.ops.commeff.together.default)
+
+
 @_compiled.register_fake
 def _(x: Tensor, axis: str, kind: str) -> Tensor:
-    length, size = x.shape[0], _AXES[axis].size
-    return x.new_empty(({"gather": length * size, "scatter": length // size}.get(kind, length), *x.shape[1:]))
+    if kind in _REDUCTIONS:
+        return x.new_empty(x.shape)  # of a number, too
+    size, (length, *others) = _AXES[axis].size, x.shape
+    return x.new_empty((length * size if kind == "gather" else length // size, *others))
 
 
 def _after(work: Any, out: Tensor) -> Tensor:

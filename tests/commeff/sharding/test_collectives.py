@@ -11,7 +11,8 @@ from commeff import DistributedOptimizer, methods
 from commeff.communicator.wire.group import Processes, timeout_of
 from commeff.experiments.studies.splitting.account import Account
 from commeff.sharding import Mesh
-from commeff.sharding.collectives import copy_in, gather_in, scatter_out, sum_out
+from commeff.sharding.collectives import _compiled, copy_in, gather_in, scatter_out, sum_out
+from commeff.sharding.played import PlayedAxis
 from tests.laws.processes import on_processes
 from tests.owned import PATIENCE
 
@@ -58,6 +59,26 @@ def test_who_waits_in_any_group_gives_up_after_the_time_of_the_run():
         return {timeout_of(group).total_seconds() for group in groups}
 
     assert on_processes(4, member) == [{PATIENCE}] * 4
+
+
+def test_compiled_code_reduces_a_number():
+    axis = PlayedAxis("tensor", size=2)
+    largest = torch.compile(lambda x: axis.reduce(x.sum(), "max"), backend="aot_eager", fullgraph=True)
+    assert torch.equal(largest(torch.ones(3)), torch.tensor(3.0))
+    assert axis.bytes == 4
+
+
+@pytest.mark.parametrize("kind", ["sum", "max", "gather", "scatter"])
+def test_the_compiler_knows_what_shape_comes(kind):
+    axis = PlayedAxis("tensor", size=2)
+    torch.library.opcheck(_compiled, (torch.ones(4, 3), axis._key, kind), test_utils=("test_schema", "test_faketensor"))
+
+
+def test_a_rank_sends_what_it_does_not_use_itself():
+    axis = PlayedAxis("tensor", size=2)
+    compiled = torch.compile(lambda x: (axis.reduce(x), 2 * x)[1], backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    assert axis.bytes == 12
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from math import prod
 
@@ -12,8 +13,10 @@ from torch.nn import functional as F
 
 from commeff import Communicator, DistributedOptimizer, methods
 from commeff.sharding import Axis, Mesh
+from commeff.sharding.computation import weighed
 from commeff.sharding.fit import batch_faults
 from commeff.sharding.pieces import fitted
+from commeff.sharding.vocabulary import IGNORED
 from commeff.training.settings import RunSettings
 from commeff.training.sharding import on_mesh
 from commeff.training.trainer import train
@@ -64,6 +67,14 @@ def test_targets_that_do_not_count_weigh_as_in_the_whole_batch(ranks):
     assert {"minibatch_loss", "val_loss"} <= set(whole)
     for found in on_processes(ranks, lambda: by_case(cases, lambda case: losses(*CASES[case]))):
         assert all(of == pytest.approx(whole, rel=1e-12) for of in found.values())
+
+
+def test_what_has_no_targets_that_count_weighs_nothing_and_other_targets_count_alike():
+    nothing, loss = torch.full((2,), IGNORED), torch.tensor(math.nan, requires_grad=True)
+    assert weighed(loss, nothing, nothing) == 0
+    assert weighed(loss, nothing, torch.tensor([IGNORED, IGNORED, 1, 2])) == 0
+    for dtype in (torch.float64, torch.int32):
+        assert weighed(torch.tensor(3.0), nothing.to(dtype), torch.ones(4, dtype=dtype)) == 3
 
 
 def test_shares_that_are_not_equal_are_refused():
