@@ -430,14 +430,6 @@ def test_a_subclass_that_overrides_call_is_called_in_blocks_and_in_place_too() -
 
 
 @pytest.mark.parametrize("donate", [False, True])
-<<<<<<< HEAD
-def test_a_gradient_is_written_into_only_if_it_is_given_away(donate: bool) -> None:
-    strategy, lone = Strategy(Local(PLAIN), Blocks(LouderAverage(), [2])), Communicator(workers=1)
-    x, gradient = torch.zeros(1, 4), torch.ones(1, 4)
-    strategy.start(x, Layout.flat(4), lone)
-    assert torch.allclose(strategy.step(x, gradient, lone, donate=donate), torch.tensor(-0.1))
-    assert gradient.unique().tolist() == [2.0 if donate else 1.0]
-=======
 def test_a_mean_in_blocks_takes_the_memory_of_a_lone_row_only_where_it_is_given(donate: bool) -> None:
     communicator, width = Communicator(workers=1), laws.LAYOUT.d
     strategy, x = Strategy(Local(SGD), Blocks(LouderAverage(), [3, width // 2])), torch.ones(1, width)
@@ -447,7 +439,6 @@ def test_a_mean_in_blocks_takes_the_memory_of_a_lone_row_only_where_it_is_given(
     moved = strategy.step(x.clone(), gradient, communicator, donate=donate)
     torch.testing.assert_close(moved, x - 0.05 * (2 * given))
     assert torch.equal(gradient, 2 * given if donate else given)
->>>>>>> 6fed5297424a7dbfd3e030e8e51a4f0527c00dbb
 
 
 class LouderStages(Gossip):
