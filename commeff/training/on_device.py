@@ -47,7 +47,7 @@ class OnDevice:
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The minibatches of these workers, on the device."""
-        return tuple(part.to(self._device) for part in self._task.batch(step, workers))
+        return tuple(map(self._moved, self._task.batch(step, workers)))
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's, of a model on the device."""
@@ -59,7 +59,12 @@ class OnDevice:
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """The task's, on the device."""
-        return (tuple(part.to(self._device) for part in batch) for batch in self._task.calibration())
+        return (tuple(map(self._moved, batch)) for batch in self._task.calibration())
+
+    def _moved(self, part: Tensor) -> Tensor:
+        """The tensor on the device: to a GPU from pinned memory, so that the host does not wait for the copy."""
+        pinned = part.pin_memory() if self._device.type == "cuda" and part.device.type == "cpu" else part
+        return pinned.to(self._device, non_blocking=True)
 
 
 class _There(Scored):
