@@ -57,11 +57,11 @@ CRASHED = ("T2W2", "S2W2 zero 3", "P2W2")
 class Tokens:
     """Random tokens for a small Llama in float64."""
 
-    workers, size = 2, 0
+    workers, size, depth = 2, 0, 2
 
     def model(self):
         torch.manual_seed(1)
-        return Llama(VOCABULARY, layers=2, width=32, heads=4, kv_heads=2, inner=64).double()
+        return Llama(VOCABULARY, layers=self.depth, width=32, heads=4, kv_heads=2, inner=64).double()
 
     def plan(self, model):
         return llama_plan(model)
@@ -242,6 +242,16 @@ def test_what_a_worker_in_pieces_cannot_be_told_is_refused(given, fault):
     worker = on_mesh(Tokens(), PlayedMesh({"worker": 2, "tensor": 2}))
     with pytest.raises(ValueError, match=fault):
         train(Tokens(), built("psgd"), Communicator(workers=2), RunSettings(steps=1, **given), worker=worker)
+
+
+@pytest.mark.parametrize("schedule", ["zero_bubble", "zbv"])
+def test_stages_that_divide_backward_are_not_compiled(schedule):
+    task = Tokens()
+    task.workers, task.depth = 1, 4
+    worker = on_mesh(task, PlayedMesh({"pipeline": 2}), schedule=schedule, micro_batches=2)
+    settings = RunSettings(steps=1, compiled=True)
+    with pytest.raises(ValueError, match="must not be compiled in a schedule that divides backward"):
+        train(task, built("psgd"), Communicator(workers=1), settings, worker=worker)
 
 
 @pytest.mark.parametrize("case", CRASHED)

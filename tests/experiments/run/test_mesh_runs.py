@@ -314,7 +314,9 @@ def test_keys_that_do_not_fit_the_mesh_are_refused_all_at_once() -> None:
     assert refusals("compile=all", "engine=vmap") == [
         "engine must be loop with compile=all, got vmap: it is one graph already; omit engine="
     ]
-    assert refusals("compile=all", "mesh.pipeline=2", "schedule=zbv")[0].startswith("schedule must not divide backward")
+    for schedule in ("zero_bubble", "zbv"):
+        words = "compile=all", "mesh.pipeline=2", f"schedule={schedule}"
+        assert refusals(*words)[0].startswith("schedule must not divide backward")
     for words in (["recompute=full", "mesh.tensor=2"], ["recompute=offloaded", "mesh.shard=2"]):
         assert refusals("compile=all", *words)[0].startswith("recompute must be none with compile=all")
     assert refusals("mesh.tenor=2") == ["unknown key 'mesh.tenor'; did you mean mesh.tensor?"]
