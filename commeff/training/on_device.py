@@ -47,7 +47,8 @@ class OnDevice:
 
     def batch(self, step: int, workers: Sequence[int]) -> tuple[Tensor, ...]:
         """The minibatches of these workers, on the device."""
-        return tuple(map(self._moved, self._task.batch(step, workers)))
+        moved: tuple[Tensor, ...] = _moved(self._task.batch(step, workers), self._device)
+        return moved
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's, of a model on the device."""
@@ -59,12 +60,7 @@ class OnDevice:
 
     def calibration(self) -> Iterable[tuple[Tensor, ...]]:
         """The task's, on the device."""
-        return (tuple(map(self._moved, batch)) for batch in self._task.calibration())
-
-    def _moved(self, part: Tensor) -> Tensor:
-        """The tensor on the device: to a GPU from pinned memory, so that the host does not wait for the copy."""
-        pinned = part.pin_memory() if self._device.type == "cuda" and part.device.type == "cpu" else part
-        return pinned.to(self._device, non_blocking=True)
+        return (_moved(batch, self._device) for batch in self._task.calibration())
 
 
 class _There(Scored):
@@ -75,12 +71,19 @@ class _There(Scored):
         self.model, self._device = model, device
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        outputs: Tensor = self.model(*self._moved(inputs))
+        outputs: Tensor = self.model(*_moved(inputs, self._device))
         return outputs.cpu()
 
     def score(self, scores: Scores, inputs: tuple[Tensor, ...], targets: Any) -> Tensor:
         """As `commeff.sharding.score`: outputs stay on the device."""
-        return score(self.model, scores, *self._moved((inputs, targets))).cpu()
+        return score(self.model, scores, *_moved((inputs, targets), self._device)).cpu()
 
-    def _moved(self, tree: Any) -> Any:
-        return tree_map_only(Tensor, lambda part: part.to(self._device), tree)
+
+def _moved(tree: Any, device: torch.device) -> Any:
+    """The tensors on a device: to a GPU from pinned memory, so that the host does not wait for the copies."""
+
+    def move(part: Tensor) -> Tensor:
+        pinned = part.pin_memory() if device.type == "cuda" and part.device.type == "cpu" else part
+        return pinned.to(device, non_blocking=True)
+
+    return tree_map_only(Tensor, move, tree)
